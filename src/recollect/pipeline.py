@@ -14,7 +14,7 @@ from recollect.fusion import METHODS, fuse
 from recollect.types import Answer, Hit, Query, RankedList, Result, Source, Stage
 from recollect.types.search import SourceTrace, StageTrace, Trace, WarnedResults
 
-MOMENT_S = 0.08  # how much longer a source is waited for that keeps to its own timeout: it knows best why it is late
+MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error says best why it is late
 CUTS = ("mmr", "limit")  # stages that shorten the list to the limit; what the others drop is counted in the trace
 
 

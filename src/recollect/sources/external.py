@@ -218,7 +218,7 @@ def ask_in_time(system: ExternalSystem, query: ExternalQuery, timeout_ms: float)
     reason = answer.exception() if answer.done() else None
     if isinstance(reason, TimedOut):
         raise reason
-    message = f"no answer after {timeout_ms:g} ms, not in time for its own timeout"
+    message = f"no answer after {timeout_ms:g} ms, its own timeout"
     raise TimedOut(message, hint="raise timeout_ms of this source")
 
 

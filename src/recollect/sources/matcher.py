@@ -22,8 +22,7 @@ MOST_DIGITS = 308  # a whole number with more digits may not fit into a float, w
 
 _BEFORE = 40
 _SECRET = re.compile(r"auth|cookie|credential|key|passw|secret|token", re.IGNORECASE)
-_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-_HINT = "it must print one JSON document, or one a line, in UTF-8"
+_HINT = "it must answer with one JSON document, or one on each line, in UTF-8"
 
 
 def parse(content: bytes, system: str, secrets: Collection[str] = ()) -> Any:
@@ -48,24 +47,19 @@ def parse(content: bytes, system: str, secrets: Collection[str] = ()) -> Any:
         except (ValueError, RecursionError) as error:
             if number == 1:  # the lines were not meant as documents
                 raise _unreadable(f"{system} answered with what is not JSON", reason, text, secrets) from reason
-            message = f"{system} answered with JSON lines of which number {number} is none"
+            message = f"{system} answered with JSON lines, and number {number} cannot be read"
             raise _unreadable(message, error, line, secrets) from error
     return documents
 
 
 def _load(text: str) -> Any:
-    value = json.loads(text, parse_constant=_float, parse_float=_float, parse_int=_int)
-    if _HALF_PAIR.search(text):
-        # JSON can contain half surrogate pairs, but they cannot be printed or stored.
-        raw = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
-        value = json.loads(raw.decode("utf-16", "replace"))
-    return value
+    return json.loads(text, parse_constant=_float, parse_float=_float, parse_int=_int)
 
 
 def _float(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError("a number is too large, or is none")
+        raise ValueError("a number is too large or not finite")
     return value
 
 
@@ -79,7 +73,7 @@ def _unreadable(message: str, error: Exception, text: str, secrets: Collection[s
     if isinstance(error, json.JSONDecodeError):
         return SourceFailed(f"{message}: {error.msg} at {excerpt(text, secrets, around=error.pos)}", hint=_HINT)
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-    return SourceFailed(f"{message} that can be read: {reason}: {excerpt(text, secrets)}", hint=_HINT)
+    return SourceFailed(f"{message}: {reason}: {excerpt(text, secrets)}", hint=_HINT)
 
 
 def excerpt(text: str, secrets: Collection[str] = (), *, around: int = 0, most: int = SHOWN) -> str:
@@ -156,7 +150,9 @@ def dig(value: Any, path: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         value = " … ".join(value)
-    return str(value)[:MOST_TEXT].replace("\0", "") if isinstance(value, str | int | float) else ""
+    text = str(value)[:MOST_TEXT].replace("\0", "") if isinstance(value, str | int | float) else ""
+    # Half a surrogate pair, which JSON can contain, cannot be printed or stored.
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _score(value: Any) -> float | None:

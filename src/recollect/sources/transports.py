@@ -145,7 +145,7 @@ class HttpSystem:
             return self._client
 
     def _read(self, response: httpx2.Response, secrets: tuple[str, ...]) -> bytes:
-        """The body of an answer; an error for a status that is none, an encoding, or too many bytes."""
+        """The body of an answer. A redirect, an error status, an encoding or too many bytes raise an error."""
         status, encoding = response.status_code, response.headers.get("content-encoding", "identity")
         if response.has_redirect_location:
             where = excerpt(urlsplit(response.headers["location"]).hostname or "another path", secrets)
@@ -250,7 +250,7 @@ STDERR_BYTES = 2048  # how much of the end of standard error is read: the reason
 REASON_CHARACTERS = 300
 
 DRAIN_S = 0.1  # how long the output of a program that has ended is still read while a process it started keeps it open
-POLL_S = 0.02  # how often is checked whether the program has ended while its output stays open
+POLL_S = 0.02  # seconds between two checks whether the program has ended
 REAP_S = 1.0  # how long a killed program is waited for before a thread takes over
 
 
