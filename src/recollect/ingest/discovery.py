@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -272,23 +272,30 @@ class NotAFile(OSError):
 
 def read_file(path: str) -> tuple[bytes, int]:
     """The content of a text file and its modification time; raises NotAFile for one that is not indexed."""
-    content, modified = read_regular(path, MAX_FILE)
-    if content.startswith(b"-----BEGIN") and b"PRIVATE KEY-----" in content.partition(b"\n")[0]:
-        raise NotAFile(0, "looks like a secret", path)
-    if not is_text(content):
-        raise NotAFile(0, "binary", path)
-    return content, modified
+    return read_regular(path, MAX_FILE, _refusal)
 
 
-def read_regular(path: str | Path, limit: int) -> tuple[bytes, int]:
-    """Read a regular file of at most `limit` bytes, and its modification time. Does not wait and follows no link."""
+def _refusal(head: bytes) -> str:
+    if head.startswith(b"-----BEGIN") and b"PRIVATE KEY-----" in head.partition(b"\n")[0]:
+        return "looks like a secret"
+    return "" if is_text(head) else "binary"
+
+
+def read_regular(path: str | Path, limit: int, refusal: Callable[[bytes], str] = lambda _head: "") -> tuple[bytes, int]:
+    """Read a regular file of at most `limit` bytes, and its modification time. Does not wait and follows no link.
+
+    `refusal` says from the first bytes why the rest is not read.
+    """
     with open(os.open(path, _READ_FLAGS), "rb") as file:  # noqa: PTH123  (of a descriptor)
         state = os.fstat(file.fileno())  # before reading: a later change is seen in the next run
         is_regular = stat.S_ISREG(state.st_mode)
-        content = file.read(limit + 1) if is_regular else b""
-    if not is_regular or len(content) > limit:
-        size = f"{limit // 1024} KiB" if limit < 1024 * 1024 else f"{limit // 1024 // 1024} MiB"
-        raise NotAFile(0, f"larger than {size}" if is_regular else "not a file", str(path))
+        content = file.read(HEAD) if is_regular else b""
+        reason = refusal(content) if is_regular else "not a file"
+        content += b"" if reason else file.read(limit + 1 - len(content))
+    if len(content) > limit:
+        reason = "larger than " + (f"{limit // 1024} KiB" if limit < 1024 * 1024 else f"{limit // 1024 // 1024} MiB")
+    if reason:
+        raise NotAFile(0, reason, str(path))
     return content, state.st_mtime_ns
 
 
