@@ -28,7 +28,7 @@ from recollect.types import Record
 
 F = TypeVar("F", bound=Callable[..., Any])
 Parameter: TypeAlias = tuple[Any, Any]  # the type of a tool's parameter, with bounds and description, and its default
-PublicError: TypeAlias = Callable[[RecollectError], RecollectError]  # makes of an error what the caller may read of it
+PublicError: TypeAlias = Callable[[RecollectError], RecollectError]  # turns an error into what the caller may read
 
 MOST_QUERY = 20_000
 MOST_NAME = 1_000
@@ -70,7 +70,7 @@ def _option(option: Option) -> Parameter:
             return parameter(number, option.help, option.default, **low, le=min(bounds.high, MOST_NUMBER))
         case "names":
             return parameter(Names, option.help, [])
-    kind = Literal["", *option.choices] if option.choices else Name
+    kind = Literal["", *option.allowed] if option.allowed else Name
     return parameter(kind, f"{option.help} Empty for no restriction.", option.default or "")
 
 

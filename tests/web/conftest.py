@@ -87,7 +87,7 @@ class Home:
         command = self.words(*words) if forked and files is None else [sys.executable, "-m", "recollect", *words]
         if bound_seconds is not None:
             code = "import sys; from recollect.cli import main; from recollect.web import workers\n"
-            command = [sys.executable, "-c", f"{code}workers.BOUND_SECONDS = {bound_seconds}; main()", *words]
+            command = [sys.executable, "-c", f"{code}workers.BOUND_SECONDS = {bound_seconds}; sys.exit(main())", *words]
         if files is not None:
             command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
         process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stderr=subprocess.PIPE, text=True)

@@ -128,11 +128,12 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
             raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
         rows = []
         for name, digest in sorted(TrustedFiles().all().items()):
-            file = None
-            with contextlib.suppress(ConfigError):
+            try:
                 file = read_project_file(Path(name))
-            changed = "changed" if os.path.lexists(name) else "gone"
-            rows.append(("trusted" if file and file.digest == digest else changed, name))
+                state = "gone" if file is None else "trusted" if file.digest == digest else "changed"
+            except ConfigError:
+                state = "changed"
+            rows.append((state, name))
         document = [{"path": path, "state": state} for state, path in rows]
         emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
         return

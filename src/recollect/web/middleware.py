@@ -137,7 +137,7 @@ class Guard:
         finally:
             route = scope.get("route")  # its template: metrics must not contain ids
             template = path if path == "/mcp" else getattr(route, "path_format", getattr(route, "path", "other"))
-            took = time.monotonic() - start - state.get("waited", 0.0)  # who waits is not slow
+            took = time.monotonic() - start - state.get("waited", 0.0)  # without the time spent waiting for a change
             self.metrics.saw_request(template, scope["method"], status, took)
 
     def _check(self, headers: Headers, is_page: bool) -> None:
@@ -163,7 +163,7 @@ def _refusal(error: BaseException, request_id: str, *, owner: bool) -> ASGIApp:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The body, up to the largest number of bytes and seconds. After it there is no limit: who waits may wait."""
+    """The body, within limits of size and time. After it, waiting for the client to disconnect has no limit."""
     size, complete = 0, False
     deadline = asyncio.get_running_loop().time() + BODY_SECONDS
 

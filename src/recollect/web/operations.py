@@ -36,7 +36,7 @@ LONGEST_SECONDS = 55  # of one wait; less than the minute after which proxies gi
 QUIET_SECONDS = 0.25  # within which the listening thread notices that it should end
 PAUSE_SECONDS = 0.2  # between two notifications; changes in between are reported together
 REST_SECONDS = 2.0  # between two looks at a store that cannot notify
-SETTLING_SECONDS = 1.0  # after an answer in which a late change may have been missed: who waits again waits as long
+SETTLING_SECONDS = 1.0  # after a change that did not raise `newest`: a wait in this time ends with it, as changed
 
 
 class _Side:

@@ -125,8 +125,8 @@ _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": "the server's log says what"}
 
 _WORDS = {
-    400: "What was asked for cannot be.",
-    401: "A token is needed, or this one is nobody's.",
+    400: "A value is not valid.",
+    401: "The token is missing or unknown.",
     403: "The caller may not do this, or the request names a foreign host or origin.",
     404: "There is no such record, or no such address.",
     408: "The request's body took too long.",
@@ -134,8 +134,8 @@ _WORDS = {
     413: "The request is too large.",
     415: "The body is not `application/json`.",
     422: "The request does not fit the schema.",
-    503: "The request was right; the store, a model or another part was not there. Try again.",
-    504: "A part took longer than it may.",
+    503: "The request is valid, but the store, a model or another part is not available. Try again.",
+    504: "The request took longer than its time limit.",
 }
 
 _ERROR = model("ErrorAnswer", error=model("ErrorBody", code=str, message=str, hint=str, request_id=str))

@@ -36,7 +36,7 @@ STARTING_SECONDS = 60.0  # in which a new process must open the memory
 GRACE_SECONDS = 2.0  # in which a process must end cancelled or late work before it is killed
 IDLE_SECONDS = 300.0  # after which an idle process ends
 LOOK_SECONDS = 0.1  # between two checks whether the client has left
-NICENESS = 10  # of the processes, 0 to 19; in the server's own, the slowest 5% of searches took 3.5 times as long
+NICENESS = 10  # 0 to 19. In the server's own process, heavy work made the slowest 5% of searches 3.5 times slower.
 CANCEL = getattr(signal, "SIGUSR1", signal.SIGINT)  # cancels the job of a process; on Windows it ends the process
 
 DEEPEST = 1_000  # the largest `fetch_k` of a scoped caller

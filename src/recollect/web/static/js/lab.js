@@ -8,11 +8,8 @@ import { plot } from "./plot.js";
 
 const KINDS = {
   run: "systems compared",
-  systems: "systems compared",
   sweep: "settings swept",
-  rows: "settings swept",
   overlap: "what sources share",
-  pairs: "what sources share",
 };
 
 const NONE = "None yet: `recollect eval … --json` writes them, and what is measured above can be kept here.";
@@ -54,7 +51,6 @@ function shelf(app) {
 }
 
 function row(report) {
-  const data = typeof report.data === "object" ? report.data?.name : report.data;
   return h(
     "li",
     { class: "recent-row" },
@@ -63,7 +59,7 @@ function row(report) {
       "p",
       { class: "recent-about quiet" },
       h("span", null, KINDS[report.kind] ?? report.kind),
-      data ? h("bdi", null, data) : null,
+      report.data ? h("bdi", null, report.data) : null,
       moment(report.at),
     ),
   );

@@ -78,14 +78,6 @@ export function bytes(number) {
   return `${at ? value.toFixed(value < 10 ? 1 : 0) : value}\u00a0${units[at]}`;
 }
 
-/** What a date field of the page holds for a time, in the reader's zone. */
-export function forField(iso) {
-  if (!iso) return "";
-  const at = new Date(iso);
-  const local = new Date(at.getTime() - at.getTimezoneOffset() * 60000);
-  return Number.isNaN(at.getTime()) ? "" : local.toISOString().slice(0, 16);
-}
-
 /** The time that a date field says, in UTC; null where it is empty. */
 export function ofField(value) {
   return value ? new Date(value).toISOString() : null;
