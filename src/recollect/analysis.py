@@ -201,7 +201,7 @@ def _pattern(source: str) -> Pattern[str]:
 
 @cache
 def _stopwords(language: str) -> frozenset[str]:
-    """The stop words of a language; of `contracted`, the first parts of contractions that are stop words, too."""
+    """The stop words of a language; of `contracted`, the beginnings of contractions (`don` of `don't`)."""
     lines = Path(__file__).with_name("stopwords.txt").read_text("utf-8").splitlines()
     return frozenset(next((line for line in lines if line.startswith(f"{language}:")), "").split()[1:])
 

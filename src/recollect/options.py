@@ -18,7 +18,7 @@ from typing import Any
 DEFAULT_K = 60  # RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1
 
 METHODS, NORMALISATIONS = "recollect.fusion:METHODS", "recollect.fusion:NORMALISATIONS"
-"""Where choices are looked up when they are needed: fusion is made of the types, which are made of the options."""
+"""Tables of choices, named and not imported: fusion imports the types, and the types import this module."""
 
 FLAG, HTTP, MCP, PAGE = "flag", "http", "mcp", "page"
 """Where an option can be set, besides the settings file and Python."""

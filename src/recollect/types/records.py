@@ -150,7 +150,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Store a record, or update the one with its id; with `merge`, or the current fact of the same scope and text."""
+    """Store a record, or update the one with its id; with `merge`, also a current fact of the same scope and text."""
 
     record: Record
     merge: bool = False
@@ -158,7 +158,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """From `at` on, the record `by` replaces the record `id`; `made` means that it was stored only for this."""
+    """From `at` on, the record `by` replaces the record `id`; `made` says that `by` was stored only for this."""
 
     id: str
     by: str
