@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from recollect import Memory, Scope
+from recollect.models.embedders import open_embedder
 from recollect.stores.lance import vectors
 from recollect.stores.lance.table import LanceTable
 from recollect.types import Filter
@@ -143,6 +146,19 @@ def test_equal_texts_share_one_vector(opened: Opened, url: str) -> None:
     assert state(memory) == before
     assert [r.record.id for r in memory.search("otter 3", sources=["vector"], limit=1).results] == ["o3"]
     assert memory.search("otter 7", sources=["vector"], user="u7", limit=1).results[0].similarity == pytest.approx(1)
+
+
+def test_search_in_an_older_snapshot_is_answered(opened: Opened, url: str) -> None:
+    """While it runs, another process writes and another thread searches."""
+    memory, other = opened(url), opened(url)
+    memory.add("A heron by the lake.", id="a")
+    index = memory.store.spaces.open(memory.store.spaces.active)
+    ask = partial(index.search, open_embedder("hashing:64").query("heron"), Filter(), 5)
+    with memory.store.reading(), ThreadPoolExecutor(1) as pool:
+        assert len(ask().entries) == 1
+        other.add("A heron on the roof.", id="b")
+        assert len(pool.submit(ask).result().entries) == 2
+        assert len(ask().entries) == 1
 
 
 def test_vectors_can_be_read_by_record(opened: Opened, url: str, path: object) -> None:

@@ -62,13 +62,13 @@ class LanceVectors(SqliteVectors):
                 self.updater.adopt()
                 with self._database.read() as connection:
                     matches = self._search(connection, vector, where, depth)
-                if matches is not None:
-                    # A copy, or a process that died, may have left a great number pending.
-                    if len(self._pending[1].numbers) >= many and not self._database.read_only:
-                        self.updater.update_if_due()
-                    return matches
+                # A copy, or a process that died, may have left a great number pending.
+                if len(self._pending[1].numbers) >= many and not self._database.read_only:
+                    self.updater.update_if_due()
             except TableLost:
                 self._recover()
+            else:
+                return matches
         raise StoreError(f"LanceDB loses what is written to {self.updater.url.dataset}", hint="check the disk it is on")
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
@@ -76,7 +76,7 @@ class LanceVectors(SqliteVectors):
             rows: Any = connection.execute(
                 "SELECT id, row FROM records WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
             )
-            numbers, _ = self._record_numbers(connection, sequence(connection))
+            numbers = self._record_numbers(connection, sequence(connection))
             wanted: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
             fetched = self._fetch(connection, self._state(connection), np.unique(list(wanted.values())))
         position = {int(number): at for at, number in enumerate(fetched.numbers)}
@@ -96,7 +96,7 @@ class LanceVectors(SqliteVectors):
         self, connection: apsw.Connection, where: Filter | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         last = sequence(connection)
-        numbers, _ = self._record_numbers(connection, last)
+        numbers = self._record_numbers(connection, last)
         if where is not None:
             mask = self._visible.get(connection, where, last).mask
             numbers = np.where(mask, numbers[: len(mask)], GONE)
@@ -117,14 +117,11 @@ class LanceVectors(SqliteVectors):
     def _state(self, connection: apsw.Connection) -> TableState:
         return TableState() if self._without_lance else TableState.load(connection, self._number)
 
-    def _search(self, connection: apsw.Connection, vector: Vector, where: Filter, depth: int) -> RankedList | None:
-        """The matches; None if another thread has read past this snapshot, so that a new one is needed."""
+    def _search(self, connection: apsw.Connection, vector: Vector, where: Filter, depth: int) -> RankedList:
         last = sequence(connection)
         visible = self._visible.get(connection, where, last)
-        record_numbers, ahead = self._record_numbers(connection, last)
-        if ahead:
-            return None
-        records, state = self._visible_vectors(visible, record_numbers), self._state(connection)
+        records = self._visible_vectors(visible, self._record_numbers(connection, last))
+        state = self._state(connection)
         pending = self._pending_vectors(connection, state.number)
         pending = pending.only(_contained(pending.numbers, records.numbers))
         indexed = records.numbers[: np.searchsorted(records.numbers, state.number, side="right")]
@@ -145,8 +142,8 @@ class LanceVectors(SqliteVectors):
                 return matches
             wanted *= 4
 
-    def _record_numbers(self, connection: apsw.Connection, last: int) -> tuple[NDArray[np.int64], bool]:
-        """The vector number of each record in this snapshot, whose last change is `last`; or of a later one, and True.
+    def _record_numbers(self, connection: apsw.Connection, last: int) -> NDArray[np.int64]:
+        """The vector number of each record in this snapshot, whose last change is `last`.
 
         Records with the same text share a vector, and a record that is moved, tagged or superseded keeps it. A returned
         array is never changed.
@@ -157,11 +154,12 @@ class LanceVectors(SqliteVectors):
                 self._table, self._read_to = table, (-1, -1)
             seq, number = self._read_to
             newest = last_number(connection)
-            ahead = seq > last or number > newest
-            if not ahead and (seq, number) != (last, newest):
+            if seq > last or number > newest:  # another thread has read a later snapshot
+                return self._updated(connection, -1, -1)
+            if (seq, number) != (last, newest):
                 self._numbers = self._updated(connection, seq, number)
                 self._read_to = (last, newest)
-            return self._numbers, ahead
+            return self._numbers
 
     def _updated(self, connection: apsw.Connection, seq: int, number: int) -> NDArray[np.int64]:
         size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
