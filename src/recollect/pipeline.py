@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -155,7 +154,7 @@ def _wait(source: Source, future: Future[RankedList], query: Query, start: float
     deadline = min(own, math.inf if query.deadline is None else query.deadline)
     try:
         return future.result(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
-    except FutureTimeout:
+    except TimeoutError:
         future.cancel()
         took = round((time.monotonic() - start) * 1000, 3)
         limit = "its own timeout" if own <= deadline else "the query's budget"

@@ -167,8 +167,7 @@ def test_a_large_group_is_found_whole_by_a_search_that_it_overtook(
         writer.store.records.apply([group])
 
     monkeypatch.setattr(keywords, "catch_up", overtaken)
-    reader.search("puffin", sources=["keyword"], limit=1000)
-    assert len(found(reader, "puffin", "keyword", limit=1000)) == 401
+    assert len(keywords.search(keywords.analyzer.query("puffin"), Filter(), 1000).entries) == 401
 
 
 @pytest.mark.ci

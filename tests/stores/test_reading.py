@@ -71,6 +71,17 @@ def test_changes_of_others_are_not_seen_inside(store: SqliteStore, other: Sqlite
     assert keys(store) == {"a", "b"}
 
 
+def test_snapshot_that_sqlite_ended_is_begun_again(store: SqliteStore, other: SqliteStore) -> None:
+    """SQLite rolls back after an I/O error; the reads after that share one snapshot again."""
+    with store.reading():
+        with store._database.read() as connection:
+            connection.execute("ROLLBACK")
+        assert keys(store) == set()
+        add(other, "a")
+        assert keys(store) == set()
+    assert keys(store) == {"a"}
+
+
 def test_own_changes_are_seen_inside(store: SqliteStore) -> None:
     """A search that embeds or updates the index goes on with what it wrote."""
     with store.reading():

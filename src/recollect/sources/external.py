@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
@@ -210,7 +209,7 @@ def ask_in_time(system: ExternalSystem, query: ExternalQuery, timeout_ms: float)
         raise SourceFailed(f"no thread can be started: {error}") from error
     try:
         return answer.result(query.seconds_left)
-    except FutureTimeout:
+    except TimeoutError:
         pass
     finally:
         query.cancel()

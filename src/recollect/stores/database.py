@@ -80,10 +80,13 @@ class SqlDatabase(ABC):
         finally:
             _READINGS.reset(token)
             reading.ended = True
-            # A thread that is still reading, because nobody waited for it, ends the snapshots itself.
-            if reading.lock.acquire(blocking=False):
-                self._end(reading)
-                reading.lock.release()
+            self._end_if_free(reading)
+
+    def _end_if_free(self, reading: Reading) -> None:
+        """End the snapshots of a reading that has ended; a thread that still reads does so after its read."""
+        if reading.ended and reading.lock.acquire(blocking=False):
+            self._end(reading)
+            reading.lock.release()
 
     @property
     def _reading(self) -> Reading | None:
@@ -104,7 +107,7 @@ class SqlDatabase(ABC):
             )
 
 
-class SqlStore:
+class SqlStore(ABC):
     """What the SQL stores have in common beside their parts."""
 
     _database: Any

@@ -244,6 +244,7 @@ class SpacesContract:
         assert ids(by_keywords(first, "Haus")) == []
         second = open_store(place)
         second.keywords.change_language("german")
+        assert first.status()["keyword_lag"] == 1
         for store in (second, first, second):
             assert ids(by_keywords(store, "Haus")) == ["a"]
         apply(first, Put(Record("b", "Viele Häuser")))

@@ -198,14 +198,15 @@ def test_concurrent_adds_of_one_text_store_it_once(place: str, memory: Memory) -
     with psycopg.connect(place.rpartition("&schema=")[0], autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {role} LOGIN SUPERUSER")
         owner.execute(f"ALTER ROLE {role} SET default_transaction_isolation = 'repeatable read'")
-    with (
-        Memory.open(as_role(place, role), embedder="none", settings=Settings()) as first,
-        Memory.open(as_role(place, role), embedder="none", settings=Settings()) as second,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        for number in range(8):
-            added = [pool.submit(each.add, f"said by two at once, {name} {number}") for each in (first, second)]
-            assert len({one.result().id for one in added}) == 1
+        with (
+            Memory.open(as_role(place, role), embedder="none", settings=Settings()) as first,
+            Memory.open(as_role(place, role), embedder="none", settings=Settings()) as second,
+            ThreadPoolExecutor(2) as pool,
+        ):
+            for number in range(8):
+                added = [pool.submit(each.add, f"said by two at once, {name} {number}") for each in (first, second)]
+                assert len({one.result().id for one in added}) == 1
+        owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
     assert memory.search("said by two").results
 
 
@@ -214,7 +215,7 @@ def test_service_finds_and_writes_only_its_scope(guarded: Memory, memory: Memory
     ada = guarded.within(ADA)
     for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
         found = {result.record.text for result in ada.search("heron secretbob secretada", sources=sources).results}
-        assert {"heron secretada second", "heron of everybody"} <= found | {"heron of everybody"}
+        assert "heron secretada second" in found
         assert "bob" not in str(found)
     assert ada.get("bob1") is None
     assert {record.scope for record in ada.list(superseded=True)} == {ADA, Scope()}

@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -198,7 +197,7 @@ def _count(url: LanceUrl, space: VectorSpace, state: TableState) -> int:
     threading.Thread(target=ask, name="recollect-lancedb-check", daemon=True).start()
     try:
         return answer.result(WAIT_S)
-    except FutureTimeout:
+    except TimeoutError:
         raise StoreError(
             f"{url.dataset} has not answered for {WAIT_S:g} s",
             hint="check endpoint, region and keys (AWS_ACCESS_KEY_ID, …); keyword search works without it",

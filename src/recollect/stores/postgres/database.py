@@ -268,27 +268,35 @@ class PostgresDatabase(SqlDatabase):
         self.check()
         scope, replica = scope or GLOBAL, replica and self._replica is not self._main
         reading = self._reading or Reading(ended=True)
-        with translated(self.address), reading.lock:
-            snapshot: _Snapshot | None = reading.snapshots.get(replica)
-            if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
-                self._end(reading)
-                snapshot = None
-            if snapshot is None:
-                stack = contextlib.ExitStack()
-                snapshot = _Snapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
-                reading.snapshots[replica] = snapshot
-            reading.depth += 1
-            failed = True
+        with translated(self.address):
             try:
-                if snapshot.scope != scope:
-                    snapshot.connection.execute(set_scope(scope))
-                    snapshot.scope = scope
-                yield snapshot.connection
-                failed = False
+                with reading.lock:
+                    yield from self._shared(reading, scope, replica=replica)
             finally:
-                reading.depth -= 1
-                if failed or reading.ended:
-                    self._end(reading)
+                self._end_if_free(reading)
+
+    def _shared(self, reading: Reading, scope: Scope, *, replica: bool) -> Iterator[Connection]:
+        """Its snapshot, ended if the block fails; an old one is begun again."""
+        snapshot: _Snapshot | None = reading.snapshots.get(replica)
+        if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
+            self._end(reading)
+            snapshot = None
+        if snapshot is None:
+            stack = contextlib.ExitStack()
+            snapshot = _Snapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
+            reading.snapshots[replica] = snapshot
+        reading.depth += 1
+        failed = True
+        try:
+            if snapshot.scope != scope:
+                snapshot.connection.execute(set_scope(scope))
+                snapshot.scope = scope
+            yield snapshot.connection
+            failed = False
+        finally:
+            reading.depth -= 1
+            if failed:
+                self._end(reading)
 
     def renew(self) -> None:
         """Inside `reading`: later reads see a new snapshot. The connection is returned until then."""

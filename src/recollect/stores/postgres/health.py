@@ -347,8 +347,8 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
         state: State = "note" if valid is None and total <= EXACT_UP_TO else "warning"
         message = f"{message}: a search that sees more than {EXACT_UP_TO:,} records compares them all"
         yield Finding("vectors", state, message, f"{command} builds it", partial(_build_index, url, space))
-    with contextlib.suppress(QueryTooSlow):
-        for space, _, embedder in spaces:
+    for space, _, embedder in spaces:
+        with contextlib.suppress(QueryTooSlow):
             without, stray = server.row(_STRAY_VECTORS.format(space))
             if without or stray:
                 message = (
@@ -357,6 +357,7 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
                 )
                 fix = partial(_attach_vectors, url, space)
                 yield Finding("vectors", "failure", message, f"{command} repairs that", fix)
+    with contextlib.suppress(QueryTooSlow):
         if count := server.number(f"SELECT count(*) {_ORPHANS}"):  # a text can be recovered from its vector
             message = f"{count:,} vectors belong to no record"
             yield Finding("vectors", "note", message, f"{command} removes them", partial(_drop_orphans, url))

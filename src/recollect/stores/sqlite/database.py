@@ -75,21 +75,23 @@ class Database(SqlDatabase):
     @contextlib.contextmanager
     def read(self, scope: Scope | None = None) -> Iterator[apsw.Connection]:  # noqa: ARG002  (a file has no roles)
         reading = self._reading or Reading(ended=True)
-        with translated(self.path), reading.lock:
-            reading.depth += 1
+        with translated(self.path):
             try:
-                yield self._shared(reading)
+                with reading.lock:
+                    reading.depth += 1
+                    try:
+                        yield self._shared(reading)
+                    finally:
+                        reading.depth -= 1
             finally:
-                reading.depth -= 1
-                if reading.ended:
-                    self._end(reading)
+                self._end_if_free(reading)
 
     def _shared(self, reading: Reading) -> apsw.Connection:
         """Its connection, in a snapshot that holds all that this process wrote before."""
         begun, connection = reading.snapshots.popitem() if reading.snapshots else (-1, self._take())
         writes = self._writes if reading.depth == 1 else begun
         reading.snapshots[writes] = connection
-        if writes != begun:
+        if writes != begun or not connection.in_transaction:  # SQLite ends one itself after an I/O error
             self._roll_back(connection)
             connection.execute("BEGIN")
             self._presence.check_read(None if self.read_only else connection)

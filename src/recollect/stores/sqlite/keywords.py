@@ -132,6 +132,7 @@ class SqliteKeywords(SqlKeywords):
 
     def lag(self, connection: apsw.Connection) -> int:
         """The number of changes that are not indexed yet."""
+        self._follow_language(connection)
         return sequence(connection) - (self.indexed_to(connection) or 0)
 
     def _follow_language(self, connection: apsw.Connection) -> None:
