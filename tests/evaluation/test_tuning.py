@@ -19,6 +19,7 @@ from recollect.evaluation.tuning import (
     simplest,
     tune,
 )
+from recollect.fusion import METHODS
 
 DEFAULT = default_settings(SearchOptions())
 QUESTIONS = [f"q{number}" for number in range(120)]
@@ -160,7 +161,7 @@ def test_grid_is_small_and_varies_only_relevant_options():
     grid = candidates()
     refined = refinements(grid[0])
     assert len(grid) + 6 * len(refined) <= 200
-    assert {options["fusion"] for options in grid} == {"blend", "rrf", "weighted", "combmnz", "borda"}
+    assert {options["fusion"] for options in grid} == set(METHODS)
     assert all(("rrf_k" in options) == (options["fusion"] == "rrf") for options in grid)
     assert all(("normalisation" in options) == (options["fusion"] in ("weighted", "combmnz")) for options in grid)
     assert len({tuple(sorted(options.items())) for options in grid}) == len(grid)

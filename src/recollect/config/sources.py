@@ -73,7 +73,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _EXAMPLE = {
     "command": 'command = ["qmd", "search", "{query}", "--json", "-n", "{fetch_k}"]',
     "http": 'url = "http://localhost:9200/search?q={query}&size={fetch_k}"',
-    "recollect": 'url = "http://host:8765" or store = "other.db"',
+    "recollect": 'url = "http://host:8377" or store = "other.db"',
     "fields": 'fields = { id = "id", text = "text", score = "score" }',
 }
 
