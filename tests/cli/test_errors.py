@@ -13,6 +13,7 @@ import pytest
         (["search", "x", "--sources", "telepathy"], 2, "telepathy"),
         (["search", "x", "--since", "yesterdayish"], 2, "not a time"),
         (["search", "x", "--decay", "soon"], 2, "--decay must be on, off or a half-life"),
+        (["search", "x", "--decay", "999999999y"], 2, "--decay must be on, off or a half-life"),
         (["search", "x", "--embedder", "nonsense"], 2, "nonsense"),
         (["search"], 2, "QUERY"),
         (["serach", "x"], 2, "No such command 'serach'. Did you mean 'search'?"),

@@ -188,6 +188,12 @@ def test_settings_in_other_places_are_named():
     assert read_openclaw({"memorySearch": {"query": {"maxResults": 99}}}).settings["search.limit"] == 99
 
 
+def test_former_place_is_not_read_beside_the_new_one():
+    """Whatever stands there."""
+    imported = read_openclaw({"agents": {"defaults": {"memorySearch": {}}}, "memorySearch": 5})
+    assert "memorySearch" in [line.key for line in imported.ignored]
+
+
 def test_plugins_ingest_and_hyde_are_imported():
     """Under either name of the plugin, or as its own file; the blend is unchanged."""
     keys = {

@@ -537,10 +537,15 @@ def test_where_filter_is_explained_too(words: Memory) -> None:
     words.add("heron two", id="b", created_at=NOON)
     assert words.why_not("heron", "a", where=Filter()).stage == "found"
     assert mended(words, "heron two", "a", where=Filter(), limit=1).stage == "limit"
-    verdict = words.why_not("heron", "a", where=Filter(categories=("home",)))
-    assert verdict.stage == "category"
-    if verdict.change:
-        assert "a" in ids(words, "heron", **{"where": Filter(categories=("home",)), **verdict.change})
+    assert mended(words, "heron", "a", where=Filter(categories=("home",))).stage == "category"
+
+
+def test_where_filter_is_judged_by_its_own_scope(open_memory: OpenMemory) -> None:
+    """As `search` does: the default scope is not added to it."""
+    memory = open_memory(embedder="none", settings=Settings(scope=ScopeSettings(user="ada")))
+    memory.add("heron", id="a")
+    assert ids(memory, "heron", where=Filter()) == []
+    assert memory.why_not("heron", "a", where=Filter()).stage == "scope"
 
 
 # -- depth --------------------------------------------------------------------------------------------------
