@@ -5,9 +5,12 @@ Pure functions over numbers and strings; the stages apply them to results.
 
 import hashlib
 import math
+import re
 import unicodedata
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 DAY = 86_400.0  # seconds
 
@@ -82,6 +85,32 @@ def mmr(
         gains[chosen] = -math.inf
         chosen.append(int(gains.argmax()))
     return [order[place] for place in chosen]
+
+
+LONGEST_WORDS = 60  # words of a statement; a longer text says several things
+WORD_LETTERS = 12  # letters of a long word, with the space after it
+
+_WORD = re.compile(r"\w+")
+
+
+class Statement(NamedTuple):
+    """The different words of a fact, as hashes, and how many words it has; empty for a text that is no statement."""
+
+    words: frozenset[int] = frozenset()
+    length: int = 0
+
+
+def statement(kind: str, text: str) -> Statement:
+    """The statement that a record makes; a chunk, and a text too long to be one, make none."""
+    if kind != "fact" or len(text) > LONGEST_WORDS * WORD_LETTERS:
+        return Statement()
+    hashes = word_hashes(text)
+    return Statement(frozenset(hashes), len(hashes))
+
+
+def word_hashes(text: str) -> list[int]:
+    """A hash of 32 bits for each word of a text."""
+    return [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD.findall(text.casefold())]
 
 
 LENGTHS = (1, 2, 4, 8, 16, 32)

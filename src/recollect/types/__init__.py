@@ -57,6 +57,7 @@ from recollect.types.search import (
     Hit as Hit,
     Query as Query,
     RankedList as RankedList,
+    RankedRows as RankedRows,
     Result as Result,
     SourceTrace as SourceTrace,
     StageTrace as StageTrace,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import overload
 
 from recollect.errors import Cancelled, RecollectError, TimedOut
 from recollect.options import SearchOptions
+from recollect.ranking import Statement
 from recollect.types.records import Filter, Record
 
 
@@ -85,6 +87,51 @@ class Hit:
     record: Record = field(default=Record("", ""), repr=False)
     text_hash: bytes = field(default=b"", repr=False)
     snippet: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankedRows(Sequence[Hit]):
+    """The hits of a store's index in columns, best first. As hits, with their records, they are read on demand.
+
+    `rows` are the store's own numbers of the records; `folds` are equal for records whose texts count as duplicates;
+    `times` are microseconds of UTC. `read` returns the records of rows, without those that are gone. `statements`
+    returns the words of rows where the index has them.
+    """
+
+    rows: Sequence[int]
+    scores: Sequence[float]
+    folds: Sequence[bytes]
+    times: Sequence[int]
+    importances: Sequence[float]
+    decays: Sequence[str | None]
+    read: Callable[[Sequence[int]], Mapping[int, Record]]
+    statements: Callable[[Sequence[int]], Sequence[Statement]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hit]: ...
+    def __getitem__(self, index: int | slice) -> Hit | Sequence[Hit]:
+        if isinstance(index, slice):
+            return replace(
+                self, rows=self.rows[index], scores=self.scores[index], folds=self.folds[index],
+                times=self.times[index], importances=self.importances[index], decays=self.decays[index],
+            )  # fmt: skip
+        row = self.rows[index]
+        return self._hit(self.read([row])[row], self.scores[index], self.folds[index])
+
+    def __iter__(self) -> Iterator[Hit]:
+        records = self.read(self.rows)
+        for row, score, fold in zip(self.rows, self.scores, self.folds, strict=True):
+            if row in records:
+                yield self._hit(records[row], score, fold)
+
+    @staticmethod
+    def _hit(record: Record, score: float, fold: bytes) -> Hit:
+        return Hit(record.id, score, record=record, text_hash=fold)
 
 
 @dataclass(frozen=True, slots=True)
