@@ -3,18 +3,26 @@ from __future__ import annotations
 import time
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import MANY
 
-from recollect.analysis import LANGUAGES, MAX_QUERY_TERMS, MAX_TERM, WIDTH, Analyzer, lead, snippet
+from recollect import analysis
+from recollect.analysis import LANGUAGES, MAX_QUERY_TERMS, MAX_TERM, WIDTH, Analyzer, lead, snippet, term_hash
 
+ROOT = Path(__file__).parents[2]
 ENGLISH = Analyzer()
 NASTY = "#+'’_-./:@&,19aAbBsSßİŉﬁⅣ½⑴ﷺ\ufe70\u037a\u0345\u0301\u200d\ufe0f\u00ad\x00\ud800京ー가कि\u0e33ﾊﾟ㌀❤🎉 \n"
 NASTY_TEXT = st.text(NASTY, max_size=12)
 ANY_TEXT = st.one_of(st.text(st.characters(exclude_categories=()), max_size=40), NASTY_TEXT)
+AWKWARD = (
+    "it's", "don't", "she\u2019ll", "Anna's", "parse_config", "HTTPServer", "C++", "C#.", "1,000", "1.0.21,", "(a-b)",
+    "the", "京都は", "ไทย", "🎉", "❤\ufe0f", "caf\u00e9", "cafe\u0301", "\ufb01n", "a\u00adb", "\u0301", "\u0600",
+    "x" * 90, "_", "@", ",", "2", "\u4eac" * 50,
+)  # fmt: skip
 MEGABYTE = 1_000_000
 
 
@@ -314,6 +322,54 @@ def test_terms_are_valid_for_an_index(text, language):
     found = terms(text, language)
     assert all(found)
     assert not [term for term in found if term.split() != [term]]
+
+
+def reference(text: str, language: str = "english") -> tuple[list[int], int]:
+    """What `hashed` must give, from the tokens."""
+    tokens = list(Analyzer(language).tokens(text))
+    return [term_hash(token.term) for token in tokens], sum(not token.stop for token in tokens)
+
+
+@MANY
+@given(text=ANY_TEXT, language=st.sampled_from(LANGUAGES))
+def test_hashes_are_those_of_the_terms(text, language):
+    """The fast way to an index gives the terms of the tokens, in their order, and counts those that are no stops."""
+    assert Analyzer(language).hashed(text) == reference(text, language)
+
+
+@MANY
+@given(
+    words=st.lists(st.sampled_from(AWKWARD), max_size=8),
+    spaces=st.sampled_from([" ", "\n", "\t", "\u00a0", "\u3000", "\u2028", "\x1f", "", ","]),
+)
+def test_hashes_of_words_in_any_company(words, spaces):
+    """Contractions, identifiers, numbers, marks, emoji and scripts without spaces, next to each other."""
+    assert ENGLISH.hashed(spaces.join(words)) == reference(spaces.join(words))
+
+
+def test_hashes_of_real_texts_are_those_of_the_terms():
+    """The same for the sample notes and for this project's own pages and code, first seen and seen before."""
+    files = [
+        *ROOT.glob("src/recollect/sample/notes/**/*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("src/recollect/*.py"),
+    ]
+    texts = [file.read_text("utf-8") for file in files]
+    assert len(texts) > 20
+    for text in (*texts, *texts):
+        assert ENGLISH.hashed(text) == reference(text)
+
+
+def test_hashes_stay_right_when_the_cache_is_full(monkeypatch):
+    """A full cache of chunks starts again, and gives the same."""
+    monkeypatch.setattr(analysis, "CACHED_WORDS", 3)
+    text = "one two three four five six seven one two three"
+    assert ENGLISH.hashed(text) == ENGLISH.hashed(text) == reference(text)
+
+
+def test_hash_of_a_term_never_changes():
+    """Indexes on disk hold these numbers."""
+    assert term_hash("recollect") == 0x366AF11F28CF62D3
 
 
 @MANY
