@@ -16,7 +16,7 @@ from recollect.analysis import Analyzer
 from recollect.errors import StoreError
 from recollect.stores.database import K1, TITLE_WEIGHT, B, SqlKeywords
 from recollect.stores.postgres.database import DIALECT, MAX_TRIES, Connection, PostgresDatabase
-from recollect.stores.postgres.rows import best, filtered_rows
+from recollect.stores.postgres.rows import RowReader, filtered_rows, ranked_rows, row_reader
 from recollect.stores.rows import from_row, meta, passage_hash, set_meta
 from recollect.types import Filter, RankedList, Record
 
@@ -69,10 +69,11 @@ _SCORED = """
         SELECT row, score FROM scored
         WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS best)
     )
-    SELECT row, fold, score,
+    SELECT row, score, fold, time, importance, decay,
         CASE row_number() OVER (ORDER BY score DESC, time DESC, id COLLATE "C")
             WHEN 1 THEN (SELECT json_object_agg(term, held) FROM weights)::text END
-    FROM head CROSS JOIN LATERAL (SELECT fold, time, id FROM records WHERE records.row = head.row OFFSET 0) AS kept
+    FROM head CROSS JOIN LATERAL
+        (SELECT fold, time, id, importance, decay FROM records WHERE records.row = head.row OFFSET 0) AS kept
     ORDER BY score DESC, time DESC, id COLLATE "C" LIMIT %s
 """
 """OFFSET 0 makes the planner fetch about a hundred records by row; without it, it would read all of them."""
@@ -244,7 +245,8 @@ class PostgresKeywords(SqlKeywords):
             # A replica may not have the new index yet; the main server has.
             with self._database.read(where.scope, replica=attempt == 0) as connection:
                 if meta(connection, "keywords") == self._analyzer.fingerprint:
-                    return _search(connection, keys, where, depth)
+                    read = row_reader(self._database, where, replica=attempt == 0)
+                    return _search(connection, keys, where, depth, read)
             self._database.renew()
             self.catch_up()
         raise StoreError("the language of the store is changed again and again", hint="use one language")
@@ -305,7 +307,7 @@ class PostgresKeywords(SqlKeywords):
         return language
 
 
-def _search(connection: Connection, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
+def _search(connection: Connection, terms: Sequence[str], where: Filter, depth: int, read: RowReader) -> RankedList:
     rows = filtered_rows(connection, where)
     if rows.count <= 0:
         return RankedList("", among=0)
@@ -319,9 +321,16 @@ def _search(connection: Connection, terms: Sequence[str], where: Filter, depth: 
     connection.execute(f"SET LOCAL work_mem TO '{WORK_MEMORY}'")
     mean_length = rows.length / rows.count or 1.0
     parameters = [*scopes, list(terms), *values, float(rows.count), mean_length]
-    ranked, counts = best(connection, scored, parameters, depth)
+    limit = depth
+    while True:
+        ranked = connection.cursor(binary=True).execute(scored, [*parameters, limit, limit]).fetchall()
+        entries, duplicates = ranked_rows([each[:6] for each in ranked], depth, read)
+        if len(entries) >= depth or len(ranked) < limit:
+            break
+        limit *= 4
+    counts = json.loads(ranked[0][6]) if ranked else {}
     weights = (math.log(1 + (rows.count - (n := counts.get(term, 0)) + 0.5) / (n + 0.5)) for term in terms)
-    return replace(ranked, max_score=sum(weights), among=rows.count)
+    return RankedList("", entries, max_score=sum(weights), among=rows.count, duplicates=duplicates)
 
 
 def _record_count(connection: Connection) -> int:

@@ -1,13 +1,15 @@
 """Rows of `records`: statements in PostgreSQL's dialect, scopes by number, and what a filter lets through."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from recollect.stores.postgres.database import DIALECT, Connection
-from recollect.stores.rows import Condition, all_of, distinct, of_time, visible_to
-from recollect.types import Filter, RankedList, Scope
+from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
+from recollect.stores.rows import Condition, all_of, from_row, of_time, visible_to
+from recollect.types import Filter, Record, Scope
+from recollect.types.search import RankedRows
+
+RowReader: TypeAlias = Callable[[Sequence[int]], Mapping[int, Record]]  # `RankedRows.read`
 
 
 def find_scope(scope: Scope) -> Condition:
@@ -76,13 +78,33 @@ def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
     return FilteredRows(scopes, rows, int(count) - len(hidden), int(length) - sum(hidden.values()))
 
 
-def best(connection: Connection, scored: str, values: Sequence[Any], depth: int) -> tuple[RankedList, dict[str, int]]:
-    """The first `depth` different texts that the query `scored` ranks, and how many records contain each term."""
-    limit = depth
-    while True:
-        ranked = connection.execute(scored, [*values, limit, limit]).fetchall()
-        rows, duplicates = distinct([(row, bytes(fold), float(score)) for row, fold, score, _ in ranked], depth)
-        if len(rows) >= depth or len(ranked) < limit:
+def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) -> tuple[RankedRows, int]:
+    """The first `depth` different texts of ranked (row, score, fold, time, importance, decay), and the duplicates."""
+    folds: set[bytes] = set()
+    first: list[tuple[Any, ...]] = []
+    duplicates = 0
+    for each in ranked:
+        if each[2] in folds:
+            duplicates += 1
+        elif len(first) == depth:
             break
-        limit *= 4
-    return DIALECT.hits(connection, rows, duplicates), json.loads(ranked[0][3]) if ranked else {}
+        else:
+            folds.add(each[2])
+            first.append(each)
+    rows, scores, hashes, times, importances, decays = zip(*first, strict=True) if first else ((),) * 6
+    return RankedRows(rows, scores, hashes, times, importances, decays, read), duplicates
+
+
+def row_reader(database: PostgresDatabase, where: Filter, *, replica: bool) -> RowReader:
+    """Reads the records of rows that a search has found, if the filter still lets them through."""
+    select = DIALECT.select.replace("SELECT", "SELECT records.row,", 1)
+    condition, values = DIALECT.matching(where)
+
+    def read(rows: Sequence[int]) -> Mapping[int, Record]:
+        with database.read(where.scope, replica=replica) as connection:
+            found = connection.execute(
+                f"{select} WHERE records.row = ANY(%s) AND {condition}", [list(map(int, rows)), *values]
+            )
+            return {row: from_row(fields) for row, *fields in found}
+
+    return read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from psycopg import errors as pg
 from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
-from recollect.stores.postgres.rows import FilteredRows, filtered_rows
-from recollect.stores.rows import Condition, check_dimension, distinct, passage_hash
+from recollect.stores.postgres.rows import FilteredRows, filtered_rows, ranked_rows, row_reader
+from recollect.stores.rows import Condition, check_dimension, passage_hash
 from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace
 
 if TYPE_CHECKING:
@@ -80,16 +81,16 @@ class PostgresVectors(VectorIndex):
             return self._search(vector, where, depth, replica=False)  # a replica may not have the space yet
 
     def _search(self, vector: Vector, where: Filter, depth: int, *, replica: bool) -> RankedList:
+        read = row_reader(self._database, where, replica=replica)
         with self._database.read(where.scope, replica=replica) as connection:
             visible = filtered_rows(connection, where)
             wanted = depth
             while True:
                 rows, more = self._nearest(connection, visible, vector, wanted)
-                best, duplicates = distinct(self._measured(connection, rows, vector)[:wanted], depth)
-                if len(best) >= depth or not more:
-                    break
+                entries, duplicates = ranked_rows(self._measured(connection, rows, vector)[:wanted], depth, read)
+                if len(entries) >= depth or not more:
+                    return RankedList("", entries, duplicates=duplicates)
                 wanted *= 4
-            return DIALECT.hits(connection, best, duplicates)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         with self._database.read(self.scope) as connection:
@@ -178,20 +179,20 @@ class PostgresVectors(VectorIndex):
         )
         return [row for (row,) in rows]
 
-    def _measured(self, connection: Connection, rows: list[int], vector: Vector) -> list[tuple[int, bytes, float]]:
-        """(row, text hash, cosine) in their exact order: cosine in full precision, then newest, then id."""
+    def _measured(self, connection: Connection, rows: list[int], vector: Vector) -> list[tuple[Any, ...]]:
+        """(row, cosine, fold, time, importance, decay) in their exact order: cosine in full precision, newest, id."""
         cursor = connection.cursor(binary=True)
-        candidates: list[Any] = cursor.execute(
-            "SELECT row, fold, embeddings.vector FROM records JOIN embeddings USING (passage)"
+        found: list[Any] = cursor.execute(
+            "SELECT embeddings.vector, row, fold, time, importance, decay FROM records JOIN embeddings USING (passage)"
             ' WHERE space = %s AND row = ANY(%s) ORDER BY time DESC, id COLLATE "C"',
             (self._number, rows),
         ).fetchall()
-        if not candidates:
+        if not found:
             return []
-        matrix = _unpack([packed for *_, packed in candidates]).astype(np.float64)
+        matrix = _unpack([packed for packed, *_ in found]).astype(np.float64)
         scores = (matrix @ vector.astype(np.float64)).round(6).tolist()
-        ranked = [(row, bytes(fold), score) for (row, fold, _), score in zip(candidates, scores, strict=True)]
-        return sorted(ranked, key=lambda each: -each[2])
+        ranked = [(row, score, *columns) for (_, row, *columns), score in zip(found, scores, strict=True)]
+        return sorted(ranked, key=itemgetter(1), reverse=True)
 
 
 def _in_table(visible: FilteredRows) -> Condition:
