@@ -1,0 +1,357 @@
+"""Random stores and queries, in which ties, duplicates and shared words are frequent; and how answers are compared."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recollect import Memory
+from recollect.errors import RecollectError, StoreError
+from recollect.types import Answer, Put, Record, Restore, Scope
+from reference.search import DEFAULTS, Outcome, World, obstacle, search
+
+NOW = datetime.now(UTC)
+WORDS = (
+    "heron", "Heron", "lake", "reeds", "boats", "boat", "dawn", "the", "in", "oar", "parse_config", "parseConfig",
+    "1.0.21", "café", "東京", "C++", "qqq",
+)  # fmt: skip
+FOREIGN = "qqq"  # a word that the embedder does not read
+AGES = [timedelta(days=days) for days in (-400, -30, -2, -1)] + [timedelta(microseconds=-86_400_000_001)]
+AHEAD = [timedelta(days=1), timedelta(days=30)]
+USERS, AGENTS, SESSIONS = ("ada", "bob"), ("planner", "cook"), ("s1", "s2")
+FOLDERS = ("/nowhere/docs", "/nowhere/Docs", "/nowhere/[a]", "notes")
+METHODS = ("blend", "rrf", "weighted", "combmnz", "borda")
+NORMALISATIONS = ("none", "minmax", "zscore", "dbsf")
+SHAPES = ((4,), (2, 2, 2, 2), (3, 2, 1, 1, 1), (3, 1, 1, 1, 1, 1, 1, 1), (2, 2, 2, 1, 1, 1, 1))  # squares sum to 16
+DIMENSION, DIFFERENT = 8, 24
+CATCH_UP = 32  # how many records without a vector a search embeds before it answers
+
+
+class TinyEmbedder:
+    """Maps each text to one of a few unit vectors, so that many cosines are equal.
+
+    The components of `exact` ones are quarters, so that cosines are computed without rounding. While it `refuses`,
+    passages get no vector, as in a store that cannot be written.
+    """
+
+    def __init__(self, *, exact: bool = True) -> None:
+        self.name = self.fingerprint = f"tiny {exact}"
+        self.exact, self.refuses = exact, False
+        chance = random.Random(7)
+        self._vectors = [_exact(chance) if exact else _rough(chance) for _ in range(DIFFERENT)]
+
+    def query(self, text: str) -> np.ndarray:
+        return self._vectors[zlib.crc32(text.encode()) % DIFFERENT]
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        if self.refuses:
+            raise StoreError("the embedder refuses")
+        return np.array([self.query(text) for text in texts], dtype=np.float32).reshape(len(texts), DIMENSION)
+
+    def legibility(self, text: str) -> float:
+        """The share of words that are not foreign, in quarters."""
+        words = text.split()
+        return round(4 * (1 - words.count(FOREIGN) / max(1, len(words)))) / 4
+
+
+def _exact(chance: random.Random) -> np.ndarray:
+    shape = chance.choice(SHAPES)
+    values = [chance.choice((-0.25, 0.25, 0.25)) * number for number in (*shape, *[0] * (DIMENSION - len(shape)))]
+    return np.array(chance.sample(values, DIMENSION), dtype=np.float32)
+
+
+def _rough(chance: random.Random) -> np.ndarray:
+    vector = np.array([chance.gauss(0, 1) for _ in range(DIMENSION)])
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+# -- random records, changes and options -------------------------------------------------------------------
+
+
+def a_text(chance: random.Random) -> str:
+    """Few different texts, in several spellings."""
+    text = " ".join(chance.choice(WORDS) for _ in range(chance.choice((1, 2, 2, 3, 3, 4, 6))))
+    spellings = [text] * 4 + [text.upper(), text.title(), f"  {text}\n", text.replace(" ", "  ")]
+    return chance.choice(spellings)
+
+
+def a_scope(chance: random.Random) -> Scope:
+    parts = [chance.choice([None] * 3 + list(names)) for names in (USERS, AGENTS, SESSIONS)]
+    return Scope(*parts) if chance.random() < 0.4 else Scope()
+
+
+def a_record(chance: random.Random, texts: Sequence[str]) -> Record:
+    """A record as it could be after many changes."""
+    chunk = chance.random() < 0.3
+    superseded = chance.random() < 0.1
+    return Record(
+        id=f"{chance.choice('aBé')}{chance.randrange(10**6):06}",
+        text=chance.choice(texts) if texts and chance.random() < 0.4 else a_text(chance),
+        kind="chunk" if chunk else "fact",
+        title=chance.choice(["", "", "", a_text(chance).strip()]),
+        category=chance.choice([None, "work", "home", "Work"]),
+        tags=tuple(chance.sample(["red", "blue", "Red", "a b"], chance.choice((0, 0, 1, 2)))),
+        scope=a_scope(chance),
+        importance=chance.choice((0.5, 0.5, 0.0, 0.8, 1.0)),
+        decay=chance.choice((None, None, "stable", "active", "session", "permanent")),
+        created_at=NOW + chance.choice(AGES),
+        happened_at=chance.choice([None, None, NOW + chance.choice(AGES + AHEAD)]),
+        expires_at=NOW + chance.choice(AGES + AHEAD) if chance.random() < 0.1 else None,
+        edited_at=NOW + chance.choice(AGES) if chance.random() < 0.1 else None,
+        superseded_by="another" if superseded else None,
+        superseded_at=NOW + chance.choice(AGES + AHEAD) if superseded else None,
+        path=f"{chance.choice(FOLDERS)}/{chance.choice(('x.md', 'y.md', 'deep/x.md'))}" if chunk else None,
+        lines=(1, 2) if chunk else None,
+    )
+
+
+def a_change(chance: random.Random, memory: Memory, known: list[str]) -> str:
+    """Make one change to the store, and return its name. A change that is refused changes nothing."""
+    key, other = chance.choice(known), chance.choice(known)
+    when = chance.choice([None, NOW + chance.choice(AGES + AHEAD)])
+    name = chance.choice(("add", "edit", "edit", "tag", "supersede", "replace", "forget", "restore", "undo", "undo"))
+    with contextlib.suppress(RecollectError):
+        match name:
+            case "add":
+                scope = a_scope(chance).as_dict()
+                known.append(memory.add(a_text(chance), scope=scope, decay=chance.choice((None, "active"))).id)
+            case "edit":
+                memory.edit(key, text=a_text(chance), title=chance.choice(("", "lake")))
+            case "tag":
+                memory.edit(key, tags=[chance.choice(("red", "blue"))], importance=chance.choice((0.0, 1.0)))
+            case "supersede":
+                memory.supersede(key, by=other, at=when)
+            case "replace":
+                known.append(memory.supersede(key, text=a_text(chance), at=when).id)
+            case "forget":
+                memory.forget(key, purge=chance.random() < 0.1)
+            case "restore":
+                memory.store.records.apply([[Restore(key)]])
+            case "undo":
+                memory.undo(key)
+    return name
+
+
+CHOICES: Mapping[str, Sequence[Any]] = {
+    "limit": (1, 2, 3, 5, 100),
+    "fetch_k": (1, 2, 3, 4, 6, 10),
+    "sources": (("keyword",), ("vector",), ("vector", "keyword")),
+    "fusion": METHODS,
+    "normalisation": NORMALISATIONS,
+    "rrf_k": (0.0, 1.0),
+    "text_weight": (0.0, 0.3, 2.0),
+    "vector_weight": (0.0, 0.7),
+    "decay": (False,),
+    "half_life_days": (3.0,),
+    "importance_weight": (0.0, 1.0),
+    "prefer_newer": (False,),
+    "mmr": (True,),
+    "mmr_lambda": (0.0, 0.2, 0.5, 1.0),
+    "min_score": (0.1234, 0.3456, 0.7654),
+    "user": USERS,
+    "agent": AGENTS,
+    "session": SESSIONS,
+    "any_scope": (True,),
+    "category": ("work", ("home", "work"), "other"),
+    "tags": ("red", ("red", "blue")),
+    "kind": ("fact", "chunk"),
+    "path": ("docs", "./docs/", "/nowhere", "*.md", "x.md", "[a]", "deep", "n*s"),
+    "since": [NOW + age for age in AGES],
+    "until": [NOW + age for age in AGES],
+    "as_of": [NOW + age for age in AGES + AHEAD],
+    "superseded": (True,),
+}
+SCOPED = ("user", "agent", "session", "any_scope")
+RARE = ("category", "tags", "kind", "path", "since", "until", "as_of")
+
+
+def some_options(chance: random.Random) -> dict[str, Any]:
+    """A few of the options of `Memory.search`, most of them left to their defaults."""
+    likely = chance.choice((0.0, 0.1, 0.25))
+    options = {
+        name: chance.choice(values)
+        for name, values in CHOICES.items()
+        if chance.random() < (likely / 2 if name in RARE else likely)
+    }
+    if options.get("fusion") in ("weighted", "combmnz"):
+        options["normalisation"] = chance.choice(NORMALISATIONS)
+    return options
+
+
+def a_query(chance: random.Random) -> str:
+    return chance.choice(["", " ", "unknown", *[" ".join(chance.choices(WORDS, k=chance.choice((1, 2, 3))))] * 20])
+
+
+@dataclass
+class Case:
+    """A memory of random records, with the ids that it ever had."""
+
+    memory: Memory
+    embedder: TinyEmbedder
+    known: list[str]
+
+    @classmethod
+    def fill(cls, chance: random.Random, memory: Memory, embedder: TinyEmbedder) -> Case:
+        """Store random records, a part of them while the embedder refuses, and make a few changes."""
+        case = cls(memory, embedder, [])
+        count = chance.choice((1, 3, 8, 8, 15, 15, 25, 25, 60))
+        records: list[Record] = []
+        for _ in range(count):
+            record = a_record(chance, [known.text for known in records])
+            if record.id not in case.known:
+                records.append(record)
+                case.known.append(record.id)
+        first = chance.choice((0, count // 2, count))  # these get their vectors now
+        memory.store.records.apply([[Put(record) for record in records[:first]]])
+        memory.embed()
+        memory.store.records.apply([[Put(record)] for record in records[first:]])
+        for _ in range(chance.choice((0, 0, 2, 6))):
+            case.change(chance)
+        return case
+
+    def change(self, chance: random.Random) -> str:
+        """Make one change, while the embedder works or refuses."""
+        self.embedder.refuses = chance.random() < 0.5
+        return a_change(chance, self.memory, self.known)
+
+    def compare(self, chance: random.Random) -> Outcome:
+        """Run one random query, and compare the answer with the reference."""
+        text, options = a_query(chance), some_options(chance)
+        # Of more records than this, a search embeds only some.
+        self.embedder.refuses = chance.random() < 0.4 or len(self.known) > CATCH_UP
+        if not self.embedder.exact:
+            options.pop("mmr", None)  # its cosines are of single precision: ties would be decided by chance
+        memory = self.memory
+        if chance.random() < 0.2:
+            options = {name: value for name, value in options.items() if name not in SCOPED}
+            scope = a_scope(chance)
+            memory = memory.within(scope)
+        world = world_of(self.memory, self.embedder, self.known, {**options, **memory.scope.as_dict()})
+        lacking = [record for record in world.records if record.id not in world.vectors]
+        if len(lacking) > CATCH_UP:
+            options["sources"] = ("vector",)  # beside keywords, a source with so few vectors may not answer
+        answer = memory.search(text, **options)
+        now = answer.query.filter.now
+        options |= memory.scope.as_dict()
+        outcome = search(world, text, options, now)
+        check(answer, outcome)
+        if "vector" in {**DEFAULTS, **options}["sources"] and text.strip():
+            if memory.caller is not None:
+                everything = {**DEFAULTS, **memory.scope.as_dict(), "superseded": True}
+                lacking = [record for record in lacking if obstacle(record, everything, now) is None]
+            assert answer.trace.lag["vectors"] == len(lacking)
+        return outcome
+
+
+def world_of(memory: Memory, embedder: TinyEmbedder, known: Sequence[str], options: Mapping[str, Any]) -> World:
+    """The records of a store, and which of them have a vector when a search with these options ranks.
+
+    A search embeds the visible records without one itself, unless the embedder refuses.
+    """
+    records = memory.store.records.get(known)
+    active = memory.store.spaces.active
+    passages = {record.id: record.passage for record in records}
+    stored = memory.store.spaces.open(active).known(list(passages.values())) if active else set()
+    o = {**DEFAULTS, **options}
+    embeds = "vector" in o["sources"] and not embedder.refuses
+    saved = {record.passage for record in records if embeds and obstacle(record, o, datetime.now(UTC)) is None}
+    vectors = {key: vector_of(embedder, p) for key, p in passages.items() if p in stored or p in saved}
+    analyzer = memory.store.keywords.analyzer
+    return World(records, vectors, partial(vector_of, embedder), embedder.legibility, analyzer)
+
+
+def vector_of(embedder: TinyEmbedder, text: str) -> list[float]:
+    numbers: list[float] = embedder.query(text).tolist()
+    return numbers
+
+
+# -- comparing ---------------------------------------------------------------------------------------------
+
+
+def described(answer: Answer) -> dict[str, Any]:
+    """What an answer and the reference must agree on."""
+    return {
+        "results": [
+            {
+                "id": result.record.id,
+                "record": result.record,
+                "shares": {name: (s.rank, s.score, s.contribution) for name, s in result.shares.items()},
+                "fused": result.fused,
+                "score": result.score,
+                "similarity": result.similarity,
+                "factors": dict(result.factors),
+                "moves": dict(result.moves),
+                "snippet": result.snippet,
+                "freshness": result.freshness,
+            }
+            for result in answer.results
+        ],
+        "sources": [(source.name, source.status, source.hits, source.trust) for source in answer.trace.sources],
+        "filtered": dict(answer.trace.filtered),
+    }
+
+
+def expected(outcome: Outcome) -> dict[str, Any]:
+    """The same of the reference; the number of duplicates is checked apart."""
+    rows = outcome.steps
+    return {
+        "results": [
+            {
+                "id": row.record.id,
+                "record": row.record,
+                "shares": row.shares,
+                "fused": row.fused,
+                "score": row.score,
+                "similarity": row.shares["vector"][1] if "vector" in row.shares else None,
+                "factors": row.factors,
+                "moves": row.moves,
+                "snippet": row.excerpt,
+                "freshness": "missing" if row.record.path else None,
+            }
+            for row in outcome.results
+        ],
+        "sources": [(ranking.source, "ok", len(ranking.hits), ranking.trust) for ranking in outcome.lists],
+        "filtered": {
+            "superseded": 0, "scope": 0, "confidence": 0,
+            "threshold": len(rows["importance"]) - len(rows["threshold"]),
+        },
+    }  # fmt: skip
+
+
+def check(answer: Answer, outcome: Outcome) -> None:
+    """Assert that an answer is what the reference says."""
+    real, wanted = described(answer), expected(outcome)
+    least, most = outcome.duplicates
+    assert least <= real["filtered"].pop("duplicate") <= most
+    if outcome.delicate:  # two totals differ by rounding only
+        real, wanted = ([row["score"] for row in each["results"]] for each in (real, wanted))
+        assert real == pytest.approx(wanted, abs=1e-9)
+        return
+    assert [row["id"] for row in real["results"]] == [row["id"] for row in wanted["results"]]
+    assert_close(real, wanted)
+
+
+def assert_close(real: Any, wanted: Any, where: str = "answer") -> None:
+    """Assert equality; numbers may differ by 1e-9. Source scores are rounded to six or nine places: they are equal."""
+    match wanted:
+        case dict():
+            assert real.keys() == wanted.keys(), where
+            for key, value in wanted.items():
+                assert_close(real[key], value, f"{where}.{key}")
+        case list() | tuple():
+            assert len(real) == len(wanted), where
+            for place, pair in enumerate(zip(real, wanted, strict=True)):
+                assert_close(*pair, f"{where}[{place}]")
+        case float():
+            assert real == pytest.approx(wanted, abs=1e-9, rel=1e-9), where
+        case _:
+            assert real == wanted, where
