@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # Tests start many processes: compile each module once, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test ci lint types layers unit suite deadlines torture bench eval docs screenshots clean
+.PHONY: demo test ci lint types layers unit suite deadlines torture bench bench-quick eval docs screenshots clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/recollect demo
@@ -37,8 +37,11 @@ deadlines: $(VENV)/.dev  # upper bounds on the wall clock: on a quiet machine on
 torture: $(VENV)/.dev
 	$(BIN)/pytest -m torture -s --timeout 3600
 
-bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.speed
+bench: $(VENV)/.dev .bench/.installed  # 10,000, 100,000 and 1,000,000 records beside other systems; writes docs/performance.md
+	$(BIN)/python -m benchmarks.speed --write
+
+bench-quick: $(VENV)/.dev .bench/.installed  # 10,000 records; writes nothing into the tree
+	$(BIN)/python -m benchmarks.speed --size 10000 --rounds 2 --json .bench/quick.json
 
 eval: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.quality --write
@@ -51,7 +54,7 @@ docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
 
 clean:
-	rm -rf $(VENV) .node build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .bench .node build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --compile-bytecode --python $(BIN)/python -e . ; \
@@ -62,6 +65,13 @@ $(VENV)/.dev: pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --compile-bytecode --python $(BIN)/python -e ".[dev]" ; \
 	else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" ; fi
 	@touch $@ $(VENV)/.installed
+
+.bench/.installed: benchmarks/contenders.txt benchmarks/contenders-torch.txt  # the systems that Recollect is compared with
+	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing .bench; install="uv pip install --quiet --python .bench/bin/python $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))" ; \
+	else $(PYTHON) -m venv .bench; install=".bench/bin/python -m pip install --quiet --disable-pip-version-check" ; fi ; \
+	$$install -r benchmarks/contenders.txt && ( $$install -r benchmarks/contenders-torch.txt || \
+	echo "no torch for processors on this index: txtai is left out" )
+	@touch $@
 
 .node/.installed:  # the MCP conformance suite and inspector, and the Node that they need; only where npm is present
 	@mkdir -p .node

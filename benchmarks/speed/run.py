@@ -1,0 +1,244 @@
+"""One size: every contender is loaded by itself, then all are asked in turn, question by question."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.speed import data
+from benchmarks.speed.contender import OWN, contender
+from benchmarks.speed.floor import BareTable, measure, seconds
+from benchmarks.speed.process import MEMORY_LIMIT, Failed, Process
+from benchmarks.speed.worker import word
+
+WARM, COLD_STARTS, ADDS, SLICES, SLICE_SECONDS = 3, 3, 20, 3, 0.5
+PHASE_SECONDS = 40
+"""A contender that has answered for so long is asked no more in this phase."""
+
+ANSWER_SECONDS, VISIBLE_SECONDS = 60, 10
+Results = dict[str, dict[str, Any]]
+
+
+def load_limit(size: int) -> float:
+    """Seconds: a minute at 10,000, ten minutes at 1,000,000."""
+    return min(600.0, max(60.0, size / 400))
+
+
+class Run:
+    """The contenders of one size, and what was measured of them. One that fails leaves with a reason."""
+
+    def __init__(self, names: list[str], size: int, rounds: int, questions: int, smaller: Results) -> None:
+        self.size, self.rounds, self.questions = size, rounds, questions
+        self.folder = data.HOME / "work"
+        self.results: Results = {name: {} for name in names}
+        self.serving: dict[str, Process] = {}
+        self.smaller = smaller
+
+    def measure(self) -> dict[str, Any]:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        try:
+            floor = measure(self.folder, self.size)
+            for phase in (self.load, self.start, self.ask, self.ask_one_user, self.throughput, self.memory, self.add):
+                say(f"{self.size:,} records: {phase.__name__}")
+                phase()
+            again = measure(Path(shutil.copytree(self.folder / "floor", self.folder / "end")), self.size)
+            floor |= {f"{name}_after": value for name, value in again.items()}
+        finally:
+            for process in self.serving.values():
+                process.end()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        own = self.results.get(OWN, {}).pop("top", {})
+        for result in self.results.values():
+            top = result.pop("top", {})
+            if own and top:
+                result["shared"] = mean(len({*top[key]} & {*own[key]}) / len(own[key]) for key in top if own.get(key))
+        return {"floor": rounded(floor), "contenders": {name: rounded(each) for name, each in self.results.items()}}
+
+    def fail(self, name: str, error: Failed) -> None:
+        say(f"  {name} did not finish: {error}")
+        self.results[name]["failed"] = str(error)
+        if process := self.serving.pop(name, None):
+            process.end()
+
+    def left(self, spent: dict[str, float] | None = None) -> list[str]:
+        """Those that are still in the run, and have time left in this phase."""
+        alive = [name for name, result in self.results.items() if "failed" not in result]
+        return [name for name in alive if spent is None or spent.get(name, 0.0) < PHASE_SECONDS]
+
+    def place(self, name: str) -> Path:
+        return self.folder / name.lower().replace(" ", "-")
+
+    def load(self) -> None:
+        """Each alone, in a process of its own."""
+        for name in self.left():
+            self.place(name).mkdir()
+            try:
+                self.expect(name)
+                process = Process(name, self.place(name), self.size)
+                try:
+                    reply = process.ask("load", load_limit(self.size))
+                finally:
+                    process.end()
+            except Failed as error:
+                self.fail(name, error)
+                continue
+            disk = sum(path.stat().st_size for path in self.place(name).rglob("*") if path.is_file())
+            self.results[name] |= {
+                "load_s": reply["seconds"], "load_records_s": self.size / reply["seconds"], "load_cpu_s": reply["cpu"],
+                "load_peak_mb": reply["peak"] / 1e6, "disk_mb": disk / 1e6, "versions": reply["versions"],
+            }  # fmt: skip
+            say(f"  {name}: {reply['seconds']:.1f} s")
+
+    def expect(self, name: str) -> None:
+        """What was far too slow or too large at a tenth of this size is not tried."""
+        before = self.smaller.get(name, {})
+        if "failed" in before:
+            raise Failed(f"at fewer records: {before['failed']}")
+        if before:
+            factor = self.size / before["size"]
+            minutes, most = before["load_s"] * factor / 60, load_limit(self.size) / 60
+            if minutes > 1.3 * most:
+                raise Failed(f"not tried: loading would take about {minutes:.0f} minutes, the limit is {most:.0f}")
+            memory, most = before["anonymous_mb"] * factor / 1e3, MEMORY_LIMIT / 1e9
+            if memory > 1.3 * most:
+                raise Failed(f"not tried: would need about {memory:.0f} GB of memory, the limit is {most:.0f}")
+
+    def start(self) -> None:
+        """From starting a process to its first answer; the last one stays."""
+        for name in self.left():
+            times: list[float] = []
+            try:
+                while len(times) < COLD_STARTS and sum(times) < PHASE_SECONDS / 4:
+                    if previous := self.serving.pop(name, None):
+                        previous.end()
+                    self.serving[name] = Process(name, self.place(name), self.size)
+                    self.serving[name].ask("search", 2 * ANSWER_SECONDS, question=0)
+                    times.append(time.perf_counter() - self.serving[name].started)
+                for question in range(WARM):
+                    self.serving[name].ask("search", ANSWER_SECONDS, question=question)
+            except Failed as error:
+                self.fail(name, error)
+                continue
+            self.results[name]["cold_ms"] = median(times) * 1e3
+
+    def turns(self, rounds: int, spent: dict[str, float]) -> Iterator[tuple[int, int, str]]:
+        """Round, question and contender; who is first changes from question to question."""
+        for number, question in itertools.product(range(rounds), range(self.questions)):
+            names = self.left(spent)
+            first = question % max(1, len(names))
+            for name in names[first:] + names[:first]:
+                yield number, question, name
+
+    def search(self, rounds: int, users: bool) -> dict[str, list[dict[str, Any]]]:
+        """The replies of every contender, asked in turn."""
+        replies: dict[str, list[dict[str, Any]]] = {}
+        spent: dict[str, float] = {}
+        for _, question, name in self.turns(rounds, spent):
+            user = {"user": data.user_of(question * 7 + 3)} if users else {}
+            try:
+                reply = self.serving[name].ask("search", ANSWER_SECONDS, question=question, **user)
+            except Failed as error:
+                self.fail(name, error)
+                continue
+            spent[name] = spent.get(name, 0.0) + reply["wall"] / 1e3
+            replies.setdefault(name, []).append({**reply, "question": question})
+        return {name: replies[name] for name in self.left() if name in replies}
+
+    def ask(self) -> None:
+        for name, replies in self.search(self.rounds, users=False).items():
+            walls = [reply["wall"] for reply in replies]
+            self.results[name] |= {
+                "p50_ms": percentile(walls, 50), "p95_ms": percentile(walls, 95), "p99_ms": percentile(walls, 99),
+                "cpu_ms": median(reply["cpu"] for reply in replies), "searches": len(walls),
+                "top": {reply["question"]: reply["ids"] for reply in replies},
+            }  # fmt: skip
+
+    def ask_one_user(self) -> None:
+        """One user of a thousand."""
+        for name, replies in self.search(1, users=True).items():
+            walls = [reply["wall"] for reply in replies]
+            self.results[name] |= {
+                "user_p50_ms": percentile(walls, 50), "user_p95_ms": percentile(walls, 95),
+                "user_found": mean(len(reply["ids"]) for reply in replies),
+            }  # fmt: skip
+
+    def throughput(self) -> None:
+        """Questions a second with one thread and with two, in slices that take turns."""
+        rates: dict[tuple[str, int], list[float]] = {}
+        for _, threads in itertools.product(range(SLICES), (1, 2)):
+            for name in self.left():
+                if reason := contender(name).one_thread if threads > 1 else "":
+                    self.results[name]["no_threads"] = reason
+                    continue
+                try:
+                    reply = self.serving[name].ask(
+                        "throughput", 2 * ANSWER_SECONDS, threads=threads, seconds=SLICE_SECONDS
+                    )
+                except Failed as error:
+                    self.fail(name, error)
+                    continue
+                rates.setdefault((name, threads), []).append(reply["count"] / reply["seconds"])
+        for (name, threads), values in rates.items():
+            self.results[name][f"qps_{threads}"] = median(values)
+
+    def memory(self) -> None:
+        for name in self.left():
+            reply = self.serving[name].ask("memory", ANSWER_SECONDS)
+            self.results[name] |= {"rss_mb": reply["rss"] / 1e6, "anonymous_mb": reply["anonymous"] / 1e6}
+
+    def add(self) -> None:
+        """Single adds, until another process finds them; in between the same bytes go into a bare table."""
+        (self.folder / "floor").mkdir()
+        table = BareTable(self.folder / "bare.db")
+        extra = next(data.batches(self.size, first=self.size))
+        for name in self.left():
+            if reason := contender(name).no_add:
+                self.results[name]["no_add"] = reason
+                continue
+            try:
+                self.results[name] |= self.add_to(name, table, extra)
+            except Failed as error:
+                self.results[name]["no_add"] = str(error)
+
+    def add_to(self, name: str, table: BareTable, extra: data.Batch) -> dict[str, float]:
+        writer, reader = self.serving[name], Process(name, self.place(name), self.size)
+        added, visible, bare = [], [], []
+        start = len(table.connection.execute("SELECT 1 FROM records").fetchall())
+        try:
+            reader.ask("search", 2 * ANSWER_SECONDS, question=0)
+            for process in (reader, writer):
+                process.ask("prepare", ANSWER_SECONDS)
+            for at, number in enumerate(range(self.size, self.size + ADDS)):
+                began = time.perf_counter()
+                reply = writer.ask("add", ANSWER_SECONDS, number=number)
+                added.append(reply["wall"])
+                while not reader.ask("find", ANSWER_SECONDS, number=number)["found"]:
+                    if time.perf_counter() - began > VISIBLE_SECONDS:
+                        raise Failed(f"not visible in another process after {VISIBLE_SECONDS} s")
+                visible.append((time.perf_counter() - began) * 1e3)
+                row = (start + at, f"{extra.texts[at]} {word(number)}", extra.vectors[at])
+                bare.append(seconds(lambda row=row: table.insert([row])) * 1e3)
+        finally:
+            reader.end()
+        return {"add_ms": median(added), "visible_ms": median(visible), "bare_commit_ms": median(bare)}
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that so many of a hundred do not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * share / 100) - 1)]
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values.items()}
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
