@@ -8,10 +8,11 @@ The command line, the page, the JSON shapes, the pipeline and the evaluation all
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from recollect.options import DEFAULT_K
 from recollect.types.search import Contribution, Hit, RankedList
@@ -31,9 +32,42 @@ class Fused:
     shares: Mapping[str, Contribution] = field(default_factory=dict)
 
 
-Amounts: TypeAlias = list[dict[str, float]]  # for each list in turn: document id → what the list gives to it
+@dataclass(slots=True, eq=False)
+class Ranking:
+    """A ranked list as fusion reads it: keys of documents, best first, with their scores and ranks, in columns.
 
-Compute: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Amounts, float]]
+    `weight`, `bounded` and `among` are those of `RankedList`. `combine` sets `amounts`: what the list gives to each.
+    """
+
+    source: str
+    keys: Sequence[Any]
+    scores: Sequence[float | None]
+    weight: float = 1.0
+    bounded: bool = False
+    among: int | None = None
+    ranks: Sequence[int] = ()
+    amounts: Sequence[float] = ()
+    _positions: dict[Any, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ranks = self.ranks or range(1, len(self.keys) + 1)
+
+    def __contains__(self, key: Any) -> bool:
+        if not self._positions:
+            self._positions = dict(zip(self.keys, range(len(self.keys)), strict=True))
+        return key in self._positions
+
+    def contribution(self, key: Any) -> Contribution | None:
+        """What the list gives to a document; None if it does not contain it."""
+        if key not in self:
+            return None
+        at = self._positions[key]
+        return Contribution(self.ranks[at], self.scores[at], self.amounts[at])
+
+
+Amounts: TypeAlias = list[list[float]]  # for each list in turn, what it gives to each of its documents
+
+Compute: TypeAlias = Callable[[Sequence[Ranking], float, str], tuple[Amounts, float]]
 """(lists, k, normalisation) → contributions, and the most that one document could collect."""
 
 Normalise: TypeAlias = Callable[[Sequence[float], bool], list[float]]  # (scores, bounded) → scores between 0 and 1
@@ -125,15 +159,41 @@ def fuse(
         if name not in table:
             raise ValueError(f"unknown {what} {name!r}; there are {', '.join(table)}")
     _checked_k(k)
-    ranked = [_without_repeats(ranking) for ranking in _as_lists(lists, weights or {}) if ranking.weight > 0]
-    if not ranked:
+    rankings = [_as_ranking(ranked) for ranked in _as_lists(lists, weights or {}) if ranked.weight > 0]
+    results = []
+    for key, total, score in combine(rankings, method, k, normalisation):
+        shares = {ranking.source: ranking.contribution(key) for ranking in rankings}
+        results.append(Fused(key, total, score, {source: share for source, share in shares.items() if share}))
+    return results
+
+
+def combine(rankings: Sequence[Ranking], method: str, k: float, normalisation: str) -> list[tuple[Any, float, float]]:
+    """Each document's key, the sum of its contributions, and that sum over its maximum; best first.
+
+    Of equal sums the better rank is first, then the earlier list; ranks that came with the hits may be equal, too.
+    """
+    if not rankings:
         return []
-    contributions, ceiling = METHODS[method].compute(ranked, k, normalisation)
-    return _collect(ranked, contributions, ceiling)
+    amounts, ceiling = METHODS[method].compute(rankings, k, normalisation)
+    collected: dict[Any, list[float]] = {}
+    order: dict[Any, tuple[int, int]] = {}
+    for position, (ranking, given) in enumerate(zip(rankings, amounts, strict=True)):
+        ranking.amounts = given
+        for key, rank, amount in zip(ranking.keys, ranking.ranks, given, strict=True):
+            if key not in collected:
+                collected[key] = [amount]
+                order[key] = (rank, position)
+            else:
+                collected[key].append(amount)
+                if rank < order[key][0]:
+                    order[key] = (rank, position)
+    totals = [(-math.fsum(parts), *order[key], key) for key, parts in collected.items()]
+    totals.sort()
+    return [(key, -total, min(1.0, max(0.0, -total / ceiling))) for total, _, _, key in totals]
 
 
 @method("blend", "how far each score stands above the rest of its list", label="Blend", by_trust=True)
-def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Amounts, float]:
+def blend(lists: Sequence[Ranking], _k: float, _normalisation: str) -> tuple[Amounts, float]:
     """A convex combination of how far each score stands above the tail of its list: Σ w · above(score) / Σ w.
 
     Scores that are nearly equal say little, and a score that stands out says much. So a source counts for more in a
@@ -141,47 +201,46 @@ def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
     The maximum is the first place in every list, as with RRF.
     """
     total = math.fsum(ranking.weight for ranking in lists)
-    shares = [_above(ranking, ranking.weight / total) for ranking in lists]
-    return shares, math.fsum(max(share.values(), default=0.0) for share in shares) or 1.0
+    amounts = [_above(ranking, ranking.weight / total) for ranking in lists]
+    return amounts, math.fsum(max(of, default=0.0) for of in amounts) or 1.0
 
 
 @method("rrf", "Σ w / (k + rank): ranks only", label="RRF", reads=("rrf_k",), by_score=False)
-def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Amounts, float]:
+def rrf(lists: Sequence[Ranking], k: float, _normalisation: str) -> tuple[Amounts, float]:
     """Reciprocal Rank Fusion: Σ w / (k + rank). Scores are not read."""
-    shares = [{entry.id: ranking.weight / (k + rank) for rank, entry in ranking.places()} for ranking in lists]
-    return shares, math.fsum(ranking.weight / (k + 1) for ranking in lists)
+    amounts = [[ranking.weight / (k + rank) for rank in ranking.ranks] for ranking in lists]
+    return amounts, math.fsum(ranking.weight / (k + 1) for ranking in lists)
 
 
 @method("weighted", "Σ w · normalised score", label="Weighted", reads=("normalisation",))
-def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Amounts, float]:
+def weighted(lists: Sequence[Ranking], _k: float, normalisation: str) -> tuple[Amounts, float]:
     """A convex combination of normalised scores: Σ w · norm(score) / Σ w."""
     total = math.fsum(ranking.weight for ranking in lists)
-    shares = []
+    amounts = []
     for ranking in lists:
-        values = NORMALISATIONS[normalisation](_scores(ranking), ranking.bounded) if ranking.entries else []
-        share = ranking.weight / total
-        shares.append({entry.id: share * value for entry, value in zip(ranking.entries, values, strict=True)})
-    return shares, 1.0
+        values = NORMALISATIONS[normalisation](_scores(ranking), ranking.bounded) if ranking.keys else []
+        amounts.append([ranking.weight / total * value for value in values])
+    return amounts, 1.0
 
 
 @method("combmnz", "the weighted sum, times how many sources agree", label="CombMNZ", reads=("normalisation",))
-def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Amounts, float]:
+def combmnz(lists: Sequence[Ranking], _k: float, normalisation: str) -> tuple[Amounts, float]:
     """CombMNZ: the weighted sum, times the number of lists that hold the document."""
-    shares, _ = weighted(lists, _k, normalisation)
-    counts = {key: sum(key in share for share in shares) for share in shares for key in share}
-    return [{key: counts[key] * value for key, value in share.items()} for share in shares], float(len(lists))
+    amounts, _ = weighted(lists, _k, normalisation)
+    counts = Counter(key for ranking in lists for key in ranking.keys)
+    pairs = zip(lists, amounts, strict=True)
+    times = [[counts[key] * value for key, value in zip(ranking.keys, of, strict=True)] for ranking, of in pairs]
+    return times, float(len(lists))
 
 
 @method("borda", "points for every place above the last", label="Borda", by_score=False)
-def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Amounts, float]:
+def borda(lists: Sequence[Ranking], _k: float, _normalisation: str) -> tuple[Amounts, float]:
     """Borda count: with c documents in all, rank r earns (c - r + 1) / c; an absent document earns nothing."""
-    documents = {entry.id for ranking in lists for entry in ranking.entries}
+    documents = {key for ranking in lists for key in ranking.keys}
     # A rank that came with a hit can exceed the number of documents here: then there were at least that many.
-    count = max(len(documents), *(rank for ranking in lists for rank, _ in ranking.places()[-1:]), 0)
-    shares = [
-        {entry.id: ranking.weight * (count - rank + 1) / count for rank, entry in ranking.places()} for ranking in lists
-    ]
-    return shares, math.fsum(ranking.weight for ranking in lists)
+    count = max(len(documents), *(rank for ranking in lists for rank in ranking.ranks[-1:]), 0)
+    amounts = [[ranking.weight * (count - rank + 1) / count for rank in ranking.ranks] for ranking in lists]
+    return amounts, math.fsum(ranking.weight for ranking in lists)
 
 
 @normalisation("none", "bounded scores as they are, others as s / (1 + s)")
@@ -225,10 +284,10 @@ def _deviations(scores: Sequence[float]) -> list[float]:
     return [(s - mean) / deviation if deviation > ROUNDING else 0.0 for s in sized]
 
 
-def _scores(ranking: RankedList) -> list[float]:
+def _scores(ranking: Ranking) -> Sequence[float]:
     """The scores of a list, of which higher is better. If they rise, best first, lower is better (as in FTS5)."""
-    scores = [entry.score for entry in ranking.entries if entry.score is not None]
-    if len(scores) < len(ranking.entries):
+    scores = [score for score in ranking.scores if score is not None]
+    if len(scores) < len(ranking.keys):
         by_rank = " or ".join(repr(known.name) for known in METHODS.values() if not known.by_score)
         raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method {by_rank}")
     rising = not ranking.bounded and scores and (scores[0] < scores[-1] or scores[0] == scores[-1] < 0)
@@ -239,10 +298,10 @@ MOST_ABOVE = 6.0
 """The number of root mean squares above the tail that counts as the maximum: the first of a hundred rarely has more."""
 
 
-def _above(ranking: RankedList, weight: float) -> dict[str, float]:
+def _above(ranking: Ranking, weight: float) -> list[float]:
     """The distance of each score to the tail, divided by its root mean square in the list, and by the maximum."""
-    if not ranking.entries:
-        return {}
+    if not ranking.keys:
+        return []
     sized = _sized(_scores(ranking))
     low, count, among = min(sized), len(sized), ranking.among or 0
     if among > count and low >= 0:
@@ -252,33 +311,28 @@ def _above(ranking: RankedList, weight: float) -> dict[str, float]:
         # The document after the last would score one mean step lower.
         tail = low - (max(sized) - low) / count
     spread = math.sqrt(math.fsum((score - tail) ** 2 for score in sized) / count)
-    return {
-        # If all are equal, none stands out, and each is one unit above an absent document.
-        entry.id: weight * min(1.0, ((score - tail) / spread if spread > ROUNDING else 1.0) / MOST_ABOVE)
-        for entry, score in zip(ranking.entries, sized, strict=True)
-    }
+    if spread <= ROUNDING:  # if all are equal, none stands out, and each is one unit above an absent document
+        return [weight * min(1.0, 1.0 / MOST_ABOVE)] * len(sized)
+    return [weight * min(1.0, (score - tail) / spread / MOST_ABOVE) for score in sized]
 
 
-def _collect(lists: Sequence[RankedList], contributions: Amounts, ceiling: float) -> list[Fused]:
-    shares: dict[str, dict[str, Contribution]] = {}
-    order: dict[str, tuple[int, int]] = {}
-    for position, (ranking, amounts) in enumerate(zip(lists, contributions, strict=True)):
-        for rank, entry in ranking.places():
-            shares.setdefault(entry.id, {})[ranking.source] = Contribution(rank, entry.score, amounts[entry.id])
-            place = (rank, position)
-            order[entry.id] = min(order.get(entry.id, place), place)
-    totals = {key: math.fsum(share.contribution for share in of.values()) for key, of in shares.items()}
-    results = [Fused(key, total, min(1.0, max(0.0, total / ceiling)), shares[key]) for key, total in totals.items()]
-    # Positions differ within a source, so rank and source break every tie; ranks that came with the hits may be equal.
-    return sorted(results, key=lambda result: (-result.fused, *order[result.id], result.id))
+def _as_ranking(ranked: RankedList) -> Ranking:
+    """The columns of a list. A document that occurs twice keeps its better place.
 
-
-def _without_repeats(ranking: RankedList) -> RankedList:
-    """A document that occurs twice keeps its better place; what follows moves up, unless it came with its rank."""
-    first = {entry.id: entry for entry in reversed(ranking.entries)}
-    if len(first) == len(ranking.entries):
-        return ranking
-    return replace(ranking, entries=tuple({entry.id: first[entry.id] for entry in ranking.entries}.values()))
+    What follows it moves up, unless the hits came with their ranks.
+    """
+    hits = {hit.id: hit for hit in reversed(ranked.entries)}
+    if len(hits) < len(ranked.entries):
+        ranked = replace(ranked, entries=tuple({hit.id: hits[hit.id] for hit in ranked.entries}.values()))
+    return Ranking(
+        ranked.source,
+        [hit.id for hit in ranked.entries],
+        [hit.score for hit in ranked.entries],
+        ranked.weight,
+        ranked.bounded,
+        ranked.among,
+        [rank for rank, _ in ranked.places()],
+    )
 
 
 def _as_lists(

@@ -7,11 +7,30 @@ from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
-from recollect.fusion import METHODS, fuse
-from recollect.types import Answer, Hit, Query, RankedList, Result, Source, Stage
-from recollect.types.search import SourceTrace, StageTrace, Trace, WarnedResults
+from recollect.fusion import METHODS, Ranking, combine
+from recollect.types import (
+    Answer,
+    Candidate,
+    Contribution,
+    Hit,
+    Pool,
+    Query,
+    RankedList,
+    RankedRows,
+    Record,
+    Result,
+    Source,
+    SourceTrace,
+    Stage,
+    StageTrace,
+    Trace,
+    Warned,
+)
+from recollect.types.records import micros
 
 MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error says best why it is late
 CUTS = ("mmr", "limit")  # stages that shorten the list to the limit; what the others drop is counted in the trace
@@ -22,8 +41,9 @@ class Pipeline:
     """Sources and stages; calling the pipeline with a query returns the answer.
 
     `absent` names sources that were requested and cannot run, with the reason: they appear in the trace. In a block of
-    `reading`, all reads of the store share one snapshot. Each source has a snapshot of its own, and the stages have
-    one: with a single one, a slow source would keep the others waiting beyond their deadline.
+    `reading`, all reads of the store share one snapshot. A source that may have to be left behind, because it or the
+    query has a deadline, runs in a thread with a snapshot of its own. The others run here, one after the other, and
+    share one snapshot with the stages.
     """
 
     sources: tuple[Source, ...]
@@ -34,16 +54,36 @@ class Pipeline:
 
     def __call__(self, query: Query) -> Answer:
         """Answer one query."""
-        start = time.perf_counter()
-        return self.answer(query, self.ask(query), start)
+        start, begun = time.perf_counter(), self._begin(query)
+        with self.reading():
+            return self.answer(query, self._finish(query, begun), start)
 
     def ask(self, query: Query) -> list[RankedList]:
         """Every source's list, in the order of the sources; none is waited for beyond its deadline."""
+        return self._finish(query, self._begin(query))
+
+    def _begin(self, query: Query) -> tuple[float, list[Future[RankedList] | None]]:
+        """Start the sources that run in threads, before the caller's snapshot begins; the time, and their futures."""
         query.check()
         start = time.monotonic()
         # Each source runs in a copy of the context, so that its spans belong to this request.
-        futures = [self.executor.submit(copy_context().run, self._search, source, query) for source in self.sources]
-        return [_wait(*pair, query, start) for pair in zip(self.sources, futures, strict=True)]
+        return start, [
+            None
+            if query.deadline is None and source.timeout is None
+            else self.executor.submit(copy_context().run, self._search, source, query)
+            for source in self.sources
+        ]
+
+    def _finish(self, query: Query, begun: tuple[float, list[Future[RankedList] | None]]) -> list[RankedList]:
+        start, futures = begun
+        lists = [
+            self._search(source, query) for source, future in zip(self.sources, futures, strict=True) if not future
+        ]
+        here = iter(lists)
+        return [
+            _wait(source, future, query, start) if future else next(here)
+            for source, future in zip(self.sources, futures, strict=True)
+        ]
 
     def _search(self, source: Source, query: Query) -> RankedList:
         start = time.perf_counter()
@@ -56,20 +96,21 @@ class Pipeline:
 
     def answer(self, query: Query, lists: Sequence[RankedList], start: float) -> Answer:
         """The answer that the sources' lists give; `start` is when the query began (`time.perf_counter`)."""
-        results: Sequence[Result]
-        results, duplicates = self.fused(query, lists)
-        found, stages = bool(results), []
+        fusion = Fusion(query, self._answered(lists))
+        candidates: Sequence[Candidate] = fusion.candidates
+        stages = []
         with self.reading():
             for name, stage in self.stages:
                 query.check()
-                began, before = time.perf_counter(), results
-                results = stage(query, before)
-                warnings = results.warnings if isinstance(results, WarnedResults) and results is not before else ()
-                stages.append(StageTrace(name, len(before), len(results), _since(began), warnings))
+                began, before = time.perf_counter(), candidates
+                candidates = stage(query, before)
+                warnings = candidates.warnings if isinstance(candidates, Warned) and candidates is not before else ()
+                stages.append(StageTrace(name, len(before), len(candidates), _since(began), warnings))
+            results = fusion.results(candidates)
         answered = [ranked for ranked in lists if ranked.error is None]
         dropped = {stage.name: stage.given - stage.left for stage in stages if stage.name not in CUTS}
         lags = [ranked.lag for ranked in answered if ranked.lag is not None]
-        abstained = found and any(stage.name == "confidence" and stage.given and not stage.left for stage in stages)
+        abstained = any(stage.name == "confidence" and stage.given and not stage.left for stage in stages)
         least = query.ranking.min_confidence
         trace = Trace(
             took_ms=_since(start),
@@ -82,7 +123,7 @@ class Pipeline:
             filtered={
                 **dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0),
                 **{name: count for name, count in dropped.items() if count},
-                "duplicate": duplicates + sum(ranked.duplicates for ranked in answered),
+                "duplicate": fusion.duplicates + sum(ranked.duplicates for ranked in answered),
             },
             lag={"vectors": lags[0]} if lags else {},
             warnings=tuple(dict.fromkeys(self._warnings(query, lists, stages))),
@@ -90,38 +131,15 @@ class Pipeline:
         )
         return Answer(query, tuple(results), trace)
 
-    def fused(self, query: Query, lists: Sequence[RankedList]) -> tuple[list[Result], int]:
-        """The fused ranking of the lists, and how many hits were merged into a duplicate: same id or same text.
+    def fused(self, query: Query, lists: Sequence[RankedList]) -> list[Candidate]:
+        """The fused ranking of the lists, before any stage."""
+        return Fusion(query, self._answered(lists)).candidates
 
-        A duplicate has the hit of the first list that has it, with the snippet of the first that has one. Merging comes
-        before ranking, so it leaves no gap in the ranks.
-        """
+    def _answered(self, lists: Sequence[RankedList]) -> Sequence[RankedList]:
         answered = [ranked for ranked in lists if ranked.error is None]
         if not answered:
             raise self._failure(lists)
-        merged, first, by_text, duplicates = [], dict[str, Hit](), dict[bytes, str](), 0
-        for ranked in answered:
-            hits, bounded = [], ranked.bounded
-            for hit in ranked.entries:
-                key = hit.id if hit.id in first else by_text.setdefault(hit.text_hash, hit.id)
-                by_text.setdefault(hit.text_hash, key)
-                known = first.setdefault(key, hit)
-                if known.snippet is None and hit.snippet is not None:
-                    first[key] = replace(known, snippet=hit.snippet)
-                duplicates += key != hit.id
-                hits.append(hit if key == hit.id else replace(hit, id=key))
-            if METHODS[query.ranking.fusion].by_score and any(hit.score is None for hit in hits):
-                hits = [replace(hit, score=1.0 / rank) for rank, hit in enumerate(hits, 1)]
-                bounded = True
-            merged.append(replace(ranked, entries=hits, bounded=bounded, weight=_weight(query, ranked, answered)))
-        ranking = query.ranking
-        fused = fuse(merged, method=ranking.fusion, k=ranking.rrf_k, normalisation=ranking.normalisation)
-        results = []
-        for place in fused:
-            hit, cosine = first[place.id], place.shares.get("vector") or place.shares.get("hyde")
-            similarity = cosine.score if cosine else None
-            results.append(Result(hit.record, place.fused, place.score, place.shares, hit.snippet, similarity))
-        return results, duplicates
+        return answered
 
     def _failure(self, lists: Sequence[RankedList]) -> SearchFailed:
         """The error of a search that no source answered."""
@@ -139,13 +157,116 @@ class Pipeline:
         for ranked in lists:
             if ranked.error is not None:
                 yield f"{ranked.source} did not answer: {described_error(ranked.error)}"
-            elif METHODS[query.ranking.fusion].by_score and any(hit.score is None for hit in ranked.entries):
+            elif METHODS[query.ranking.fusion].by_score and _lacks_scores(ranked.entries):
                 yield f"{ranked.source} gives no scores; its ranks stand in for them"
         for name, why in self.absent:
             if why:
                 yield f"{name} was left out: {why}"
         for stage in stages:
             yield from stage.warnings
+
+
+class Fusion:
+    """The fused ranking of one query's lists, whose candidates become results when they are shown.
+
+    Hits with the same id or the same text are merged into one candidate, that of the first list that has it. Merging
+    comes before ranking, so it leaves no gap in the ranks. `duplicates` counts the hits that were merged.
+    """
+
+    def __init__(self, query: Query, lists: Sequence[RankedList]) -> None:
+        self._pool, self._lists = Pool(), lists
+        self._known: dict[int | str, Candidate] = {}
+        self._by_text: dict[bytes, int | str] = {}
+        self._snippets: dict[int | str, Callable[[], str]] = {}
+        self.duplicates = 0
+        # Rows are numbers of one store; where other documents come in, all are told apart by their ids.
+        by_row = all(isinstance(ranked.entries, RankedRows) for ranked in lists)
+        self._rankings = [self._ranking(query, ranked, by_row) for ranked in lists]
+        counted, options = [ranking for ranking in self._rankings if ranking.weight > 0], query.ranking
+        self.candidates: list[Candidate] = []
+        for key, fused, base in combine(counted, options.fusion, options.rrf_k, options.normalisation):
+            candidate = self._known[key]
+            candidate.fused, candidate.base, candidate.total = fused, base, base
+            self.candidates.append(candidate)
+        if options.wants_confidence:
+            self._pool.scores = {of.source: dict(zip(of.keys, of.scores, strict=True)) for of in counted}
+
+    def _ranking(self, query: Query, ranked: RankedList, by_row: bool) -> Ranking:
+        """A list in columns, with the keys of candidates; its new documents become candidates."""
+        known, by_text, places = self._known, self._by_text, dict[int | str, int]()
+        if by_row and isinstance(ranked.entries, RankedRows):
+            self._pool.rows = self._pool.rows or ranked.entries
+        own_ranks: list[int] = []
+        scores: list[float | None] = []
+        columns = enumerate(_columns(ranked.entries, by_row))
+        for position, (own, score, fold, at, importance, decay, hit) in columns:
+            key = own if own in known else by_text.setdefault(fold, own)
+            by_text.setdefault(fold, key)
+            self.duplicates += key != own
+            if key not in known:
+                known[key] = Candidate(self._pool, key, fold, at, importance, decay)
+            if hit is not None:
+                self._pool.records.setdefault(key, hit.record)
+                if hit.snippet is not None:
+                    self._snippets.setdefault(key, hit.snippet)
+                if hit.rank is not None and key not in places:
+                    own_ranks.append(hit.rank)
+            if key not in places:
+                places[key] = position
+                scores.append(score)
+        bounded = ranked.bounded
+        if None in scores and METHODS[query.ranking.fusion].by_score:
+            scores, bounded = [1.0 / (position + 1) for position in places.values()], True
+        weight = _weight(query, ranked, self._lists)
+        return Ranking(ranked.source, list(places), scores, weight, bounded, ranked.among, own_ranks)
+
+    def results(self, candidates: Sequence[Candidate]) -> list[Result]:
+        """The results that candidates become, with their records and what each source gave to them."""
+        return [
+            Result(
+                record := self._pool.records[candidate.key],
+                candidate.fused,
+                candidate.base,
+                shares := self._shares(candidate),
+                self._excerpt(candidate, record),
+                next((shares[name].score for name in ("vector", "hyde") if name in shares), None),
+                candidate.freshness,
+                candidate.confidence,
+                candidate.factors,
+                candidate.moves,
+            )
+            for candidate in self._pool.read(candidates)
+        ]
+
+    def _shares(self, candidate: Candidate) -> dict[str, Contribution]:
+        shares = (
+            (ranking.source, ranking.contribution(candidate.key)) for ranking in self._rankings if ranking.amounts
+        )
+        return {source: share for source, share in shares if share is not None}
+
+    def _excerpt(self, candidate: Candidate, record: Record) -> Callable[[], str] | None:
+        """Makes the snippet, as the first source does that can."""
+        for ranked, ranking in zip(self._lists, self._rankings, strict=True):
+            if ranked.excerpt is not None and candidate.key in ranking:
+                return partial(ranked.excerpt, record)
+        return self._snippets.get(candidate.key)
+
+
+def _columns(
+    hits: Sequence[Hit], by_row: bool
+) -> Iterator[tuple[Any, float | None, bytes, int, float, str | None, Hit | None]]:
+    """Row or id, score, fold, time, importance and decay of each hit, and the hit if its record was read."""
+    if by_row and isinstance(hits, RankedRows):
+        return hits.columns()
+    return (
+        (hit.id, hit.score, hit.text_hash, micros(record.time) or 0, record.importance, record.decay, hit)
+        for hit in hits
+        for record in (hit.record,)
+    )
+
+
+def _lacks_scores(entries: Sequence[Hit]) -> bool:
+    return not isinstance(entries, RankedRows) and any(hit.score is None for hit in entries)
 
 
 def _wait(source: Source, future: Future[RankedList], query: Query, start: float) -> RankedList:

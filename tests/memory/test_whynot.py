@@ -992,6 +992,6 @@ def test_mmr_can_be_cancelled(words: Memory) -> None:
     pipeline, query = words.prepare("heron", mmr=True, limit=30, work=(work := Work()))
     replies = pipeline.ask(query)
     work.cancel()
-    results, _ = pipeline.fused(query, replies)
+    candidates = pipeline.fused(query, replies)
     with pytest.raises(Cancelled):
-        dict(pipeline.stages)["mmr"](query, results)
+        dict(pipeline.stages)["mmr"](query, candidates)

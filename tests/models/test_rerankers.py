@@ -19,7 +19,7 @@ from recollect.errors import ConfigError, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.rerankers import RERANKERS, WIDTH, open_reranker, passage
 from recollect.stages import Rerank, RerankScores
-from recollect.types import Answer, Query, Record, Reranker, Result
+from recollect.types import Answer, Candidate, Pool, Query, Record, Reranker
 
 STAND = """
 ASKED, OPENED, TRIAL = [], [], "Is it ready?"
@@ -70,13 +70,18 @@ def backwards(_: str, passages: Sequence[str]) -> list[float]:
     return [float(len(text)) for text in passages]
 
 
-def some(totals: Sequence[float]) -> list[Result]:
-    """Results with these totals."""
-    return [Result(Record(f"r{i}", f"text {i}"), total, total, {}) for i, total in enumerate(totals)]
+def some(totals: Sequence[float]) -> list[Candidate]:
+    """Candidates with these totals."""
+    pool = Pool()
+    pool.records = {f"r{i}": Record(f"r{i}", f"text {i}") for i in range(len(totals))}
+    return [
+        Candidate(pool, key, b"", 0, 0.5, None, total, total, total)
+        for key, total in zip(pool.records, totals, strict=True)
+    ]
 
 
-def staged(totals: Sequence[float], scores: Sequence[float], **options: Any) -> list[Result]:
-    """What the stage makes of results with these totals when the model says these numbers."""
+def staged(totals: Sequence[float], scores: Sequence[float], **options: Any) -> list[Candidate]:
+    """What the stage makes of candidates with these totals when the model says these numbers."""
     stage = Rerank(lambda _, records: RerankScores(tuple(scores[: len(records)])), **options)
     return list(stage(Query("q"), some(totals)))
 
@@ -147,8 +152,8 @@ def test_only_the_head_is_reranked(herons, stand):
     assert sorted(ids(after)[:5]) == sorted(before[:5])
     assert ids(after)[:5] != before[:5]
     assert ids(after)[5:] == before[5:]
-    assert [stage.name for stage in after.trace.stages][-4:] == ["newer", "mmr", "limit", "freshness"]
-    assert "rerank" in [stage.name for stage in after.trace.stages]
+    names = [stage.name for stage in after.trace.stages]
+    assert names[names.index("rerank") + 1 :] == ["newer", "mmr", "limit", "scope", "superseded", "freshness"]
 
 
 def test_head_may_be_longer_than_the_results(herons, stand):

@@ -23,7 +23,7 @@ from recollect.options import FILTERS
 from recollect.pipeline import CUTS, Pipeline, reason
 from recollect.sources.matcher import below
 from recollect.stages import freshness
-from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store, Work
+from recollect.types import EVERYTHING, Candidate, Filter, Query, RankedList, RankedRows, Record, Scope, Store, Work
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
@@ -157,13 +157,13 @@ def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record]) -> R
     """The chunk of a file that ranks best for the query: in the answer, or else however deep."""
     candidates = {chunk.id: chunk for chunk in chunks if not obstacles(chunk, query.filter)}
     if len(candidates) > 1:
-        ranked = _ids(pipeline(query).results)
-        if not candidates.keys() & ranked:
-            fused, _ = pipeline.fused(query, pipeline.ask(replace(query, fetch_k=DEEP)))
-            ranked = _ids(fused)
-        for key in ranked:
-            if key in candidates:
-                return candidates[key]
+        for result in pipeline(query).results:
+            if result.record.id in candidates:
+                return candidates[result.record.id]
+        by_text = {chunk.text_hash: chunk for chunk in reversed(candidates.values())}
+        for candidate in pipeline.fused(query, pipeline.ask(replace(query, fetch_k=DEEP))):
+            if candidate.fold in by_text:
+                return by_text[candidate.fold]
     return next(iter(candidates.values()), chunks[0])
 
 
@@ -232,12 +232,13 @@ class QueryRun:
             change = {name: value for obstacle in self.hidden for name, value in obstacle.change.items()}
             return Verdict(self.hidden[0].stage, "; ".join(obstacle.reason for obstacle in self.hidden), change)
         self._replies = self.pipeline.ask(self.query)
-        fused, _ = self.pipeline.fused(self.query, self._replies)
-        index = self._index(fused)
+        fused = self.pipeline.fused(self.query, self._replies)
+        # The record, or the duplicate that is shown for its text.
+        index = next((i for i, candidate in enumerate(fused) if candidate.fold == self.record.text_hash), None)
         if index is None:
             return self._unranked()
         other = fused[index].record.id
-        outcome = self._through_stages(fused, other)
+        outcome = self._through_stages(fused, fused[index])
         if other == self.record.id:
             return outcome
         found = outcome.stage == "found"
@@ -259,11 +260,12 @@ class QueryRun:
 
     def _placement(self, reply: RankedList) -> Placement:
         depth = self.query.depth if reply.source in RETRIEVERS else len(reply.entries)
-        for rank, hit in enumerate(reply.entries, 1):
-            if hit.record.id == self.record.id:
-                return Placement(rank, hit.score, depth)
-            if hit.text_hash == self.record.text_hash:
-                return Placement(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
+        entries = reply.entries
+        folds = entries.folds if isinstance(entries, RankedRows) else [hit.text_hash for hit in entries]
+        if self.record.text_hash in folds:
+            at = list(folds).index(self.record.text_hash)
+            note = "" if entries[at].id == self.record.id else f"as its duplicate {entries[at].id}"
+            return Placement(at + 1, entries[at].score, depth, note)
         if reply.error is not None:
             note = f"did not answer: {reason(reply.error)}"
         elif reply.source not in RETRIEVERS:
@@ -278,29 +280,19 @@ class QueryRun:
             note = "shares no word with the query" if reply.source == "keyword" else "has no vector yet"
         return Placement(None, None, depth, note)
 
-    def _index(self, results: Sequence[Result]) -> int | None:
-        """The index of the record, or of the duplicate that is shown for its text."""
-        if self.record.id in (ids := _ids(results)):
-            return ids.index(self.record.id)
-        for index, result in enumerate(results):
-            self.query.check()
-            if result.record.text_hash == self.record.text_hash:
-                return index
-        return None
-
-    def _through_stages(self, results: Sequence[Result], key: str) -> Verdict:
+    def _through_stages(self, candidates: Sequence[Candidate], followed: Candidate) -> Verdict:
         for name, stage in self.pipeline.stages:
             self.query.check()
-            before, results = results, stage(self.query, results)
-            if key not in _ids(results):
+            before, candidates = candidates, stage(self.query, candidates)
+            if followed not in candidates:
                 if name == "confidence":  # the stage shows the confidence of a result only where it accepts any
                     ranking = replace(self.query.ranking, confidence=True, min_confidence=0.0)
                     before = stage(replace(self.query, ranking=ranking), before)
-                return self._dropped(name, before, results, _ids(before).index(key))
-        rank = _ids(results).index(key) + 1
+                return self._dropped(name, before, candidates, before.index(followed))
+        rank = candidates.index(followed) + 1
         return Verdict("found", f"it is in the answer, at rank {rank}", rank=rank)
 
-    def _dropped(self, name: str, before: Sequence[Result], after: Sequence[Result], index: int) -> Verdict:
+    def _dropped(self, name: str, before: Sequence[Candidate], after: Sequence[Candidate], index: int) -> Verdict:
         result, ranking = before[index], self.query.ranking
         if name == "threshold":
             short = ranking.min_score - result.score
@@ -312,9 +304,10 @@ class QueryRun:
             reason = f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}"
             return Verdict(name, reason, {"min_confidence": _just_below(confidence)})
         if name == "mmr" and index < self.query.limit:
-            behind = set(_ids(before[index + 1 :]))
-            rival = next(key for key in _ids(after) if key in behind)
-            reason = f"displaced by MMR in favour of {rival}, which says something new; by relevance it is at rank"
+            rival = next(candidate for candidate in after if candidate in before[index + 1 :])
+            reason = (
+                f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance it is at rank"
+            )
             return Verdict(name, f"{reason} {index + 1}", {"mmr": False})
         if name not in CUTS:
             return Verdict(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
@@ -347,10 +340,6 @@ class QueryRun:
             advice = f"use words that occur in it; only the owner of the store may read deeper than {self.deepest:,}"
             return Verdict("fetch_k", words, advice=advice)
         return Verdict("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
-
-
-def _ids(results: Sequence[Result]) -> list[str]:
-    return [result.record.id for result in results]
 
 
 def _just_below(value: float) -> float:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from recollect.analysis import lead, snippet
+from recollect.analysis import Analyzer, lead, snippet
 from recollect.errors import EmbedderError, RecollectError, StoreError
-from recollect.types import ActiveSpace, Filter, KeywordIndex, LegibilityEmbedder, Query, RankedList
+from recollect.types import ActiveSpace, Filter, KeywordIndex, LegibilityEmbedder, Query, RankedList, Record
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -42,14 +42,14 @@ class KeywordSource:
         if not terms:
             return RankedList(self.name, warnings=("the query has no words to look for",))
         ranked = self.index.search(terms, query.filter, query.depth)
-        hits = [replace(hit, snippet=partial(snippet, hit.record.text, terms, analyzer)) for hit in ranked.entries]
-        complete = len(hits) < query.depth
+        count, scores = len(ranked.entries), ranked.scores[:1]
+        complete = count < query.depth
         among = min(query.depth, ranked.among or 0) if complete else None
         trust = 1.0
-        if hits and hits[0].score is not None and ranked.max_score > 0:
+        if scores and ranked.max_score > 0:
             within_reach = ranked.max_score * min(1.0, MOST_WORDS / len(terms))
-            trust = min(1.0, hits[0].score / within_reach / (COVERED_ALONE if complete else COVERED))
-        return replace(ranked, entries=hits, among=among, trust=trust)
+            trust = min(1.0, scores[0] / within_reach / (COVERED_ALONE if complete else COVERED))
+        return replace(ranked, among=among, trust=trust, excerpt=partial(_matching_part, terms, analyzer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,19 @@ class HydeSource:
 def _nearest(serving: ActiveSpace, vector: Vector, query: Query) -> RankedList:
     """The records nearest to a vector; the trust is how well the model reads the query and the best record."""
     ranked = serving.index.search(vector, query.filter, query.depth)
-    hits = [replace(hit, snippet=partial(lead, hit.record.text)) for hit in ranked.entries]
     trust = 1.0
     if isinstance(serving.embedder, LegibilityEmbedder):
-        best = hits[0].record.text[:READ_CHARACTERS] if hits else query.text
+        best = ranked.entries[0].record.text[:READ_CHARACTERS] if ranked.entries else query.text
         trust = min(serving.embedder.legibility(query.text), serving.embedder.legibility(best))
-    return replace(ranked, entries=hits, trust=trust)
+    return replace(ranked, trust=trust, excerpt=_beginning)
+
+
+def _matching_part(terms: Sequence[str], analyzer: Analyzer, record: Record) -> str:
+    return snippet(record.text, terms, analyzer)
+
+
+def _beginning(record: Record) -> str:
+    return lead(record.text)
 
 
 def _catch_up(serving: ActiveSpace, where: Filter, *, alone: bool) -> tuple[int, tuple[str, ...]]:

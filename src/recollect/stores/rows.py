@@ -9,20 +9,20 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import UPGRADE, EmbedderError, StoreError, UsageError
 from recollect.types import Filter, Hit, RankedList, Record, Scope
+from recollect.types.records import EPOCH as EPOCH  # noqa: PLC0414  (times of stores)
+from recollect.types.records import micros as micros  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from recollect.types import Vector
 
 Condition: TypeAlias = tuple[str, Sequence[Any]]  # a condition in SQL and its parameters
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 COLUMNS = (  # the columns of a record without its scope; the last three are derived from the others
     "id", "kind", "text", "title", "category", "tags", "importance", "decay", "created_at", "happened_at",
@@ -188,11 +188,6 @@ def check_dimension(vector: Vector, dimension: int) -> None:
             f"the query's vector has {vector.shape[-1]} dimensions, the store's have {dimension}",
             hint="the embedder used another model than the one it names",
         )
-
-
-def micros(at: datetime | None) -> int | None:
-    """A time as stores keep it: microseconds of UTC."""
-    return None if at is None else (at - EPOCH) // timedelta(microseconds=1)
 
 
 def moment(value: int | None) -> datetime | None:

@@ -1,7 +1,8 @@
 """The data types of the project and its interfaces.
 
-A `Query` goes to each `Source`, which returns a `RankedList` of `Hit`s. Fusion and the stages turn the lists into
-`Result`s. The `Answer` contains them with a `Trace` of what happened. A store contains `Record`s.
+A `Query` goes to each `Source`, which returns a `RankedList` of `Hit`s. Fusion turns the lists into `Candidate`s, which
+the stages reorder and drop. Those that are left become the `Result`s of the `Answer`, with a `Trace` of what happened.
+A store contains `Record`s.
 """
 
 from typing import TYPE_CHECKING
@@ -53,8 +54,10 @@ from recollect.types.records import (
 )
 from recollect.types.search import (
     Answer as Answer,
+    Candidate as Candidate,
     Contribution as Contribution,
     Hit as Hit,
+    Pool as Pool,
     Query as Query,
     RankedList as RankedList,
     RankedRows as RankedRows,
@@ -62,7 +65,7 @@ from recollect.types.search import (
     SourceTrace as SourceTrace,
     StageTrace as StageTrace,
     Trace as Trace,
-    WarnedResults as WarnedResults,
+    Warned as Warned,
     Work as Work,
 )
 

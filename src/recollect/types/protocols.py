@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
-from recollect.types.search import Query, RankedList, Result
+from recollect.types.search import Candidate, Query, RankedList
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ class VectorSpace:
     dimension: int
 
 
-Stage: TypeAlias = Callable[[Query, Sequence[Result]], Sequence[Result]]
+Stage: TypeAlias = Callable[[Query, Sequence[Candidate]], Sequence[Candidate]]
 """A step after fusion. It depends neither on the pipeline nor on a store."""
 
 

@@ -6,15 +6,23 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from recollect.ranking import fold_hash
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def now() -> datetime:
     """The present time in UTC."""
     return datetime.now(UTC)
+
+
+def micros(at: datetime | None) -> int | None:
+    """A time as stores keep it: microseconds of UTC."""
+    return None if at is None else (at - EPOCH) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import overload
+from itertools import repeat
+from typing import Any, overload
 
 from recollect.errors import Cancelled, RecollectError, TimedOut
 from recollect.options import SearchOptions
-from recollect.ranking import Statement
+from recollect.ranking import Statement, statement
 from recollect.types.records import Filter, Record
 
 
@@ -129,6 +130,12 @@ class RankedRows(Sequence[Hit]):
             if row in records:
                 yield self._hit(records[row], score, fold)
 
+    def columns(self) -> Iterator[tuple[int, float, bytes, int, float, str | None, Hit | None]]:
+        """Row, score, fold, time, importance and decay of each; no hit, because no record is read."""
+        return zip(
+            self.rows, self.scores, self.folds, self.times, self.importances, self.decays, repeat(None), strict=False
+        )
+
     @staticmethod
     def _hit(record: Record, score: float, fold: bytes) -> Hit:
         return Hit(record.id, score, record=record, text_hash=fold)
@@ -142,7 +149,8 @@ class RankedList:
     many documents, and those that are not in the list score 0. `duplicates` counts the hits that were left out because
     their text stands higher in the list, and `max_score` is the most that a keyword index could have given to a record.
     `trust`, from 0 to 1, is how well the source understood the query. `lag` is how many records its index lacks, where
-    that is known. An index leaves `source` empty; the source that asked it fills in its own name.
+    that is known. An index leaves `source` empty; the source that asked it fills in its own name. `excerpt` makes the
+    snippet of a record; it is called only for results that are shown.
     """
 
     source: str
@@ -157,10 +165,13 @@ class RankedList:
     warnings: tuple[str, ...] = ()
     error: Exception | None = None
     took_ms: float = 0.0
+    excerpt: Callable[[Record], str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight >= 0):
             raise ValueError(f"the weight of {self.source!r} must be a number of 0 or more, not {self.weight!r}")
+        if isinstance(self.entries, RankedRows):
+            return
         bad = next((hit for hit in self.entries if hit.score is not None and not math.isfinite(hit.score)), None)
         if bad is not None:
             raise ValueError(f"{self.source!r} gave {bad.id!r} the score {bad.score!r}; scores must be finite numbers")
@@ -171,6 +182,8 @@ class RankedList:
     @property
     def scores(self) -> list[float]:
         """The score of each hit, 0 where it has none."""
+        if isinstance(self.entries, RankedRows):
+            return list(self.entries.scores)
         return [hit.score or 0.0 for hit in self.entries]
 
     def places(self) -> list[tuple[int, Hit]]:
@@ -221,20 +234,83 @@ class Result:
         """The total, limited to 0 to 1."""
         return min(1.0, max(0.0, self.total))
 
-    def moved(self, stage: str, old: int, new: int) -> Result:
-        """The same result with the change of rank that a stage made."""
-        return self if old == new else replace(self, moves={**self.moves, stage: (old, new)})
 
-    def scaled(self, name: str, factor: float) -> Result:
-        """The same result with one more factor."""
-        return replace(self, factors={**self.factors, name: factor})
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A document of the fused ranking, while the stages run. Its record is read only if somebody looks at it.
+
+    `key` is its row, or its id where documents of external systems are among the candidates. `time` is in microseconds
+    of UTC. `total` is the number that candidates are sorted by: `base` times every factor.
+    """
+
+    pool: Pool = field(repr=False)
+    key: int | str
+    fold: bytes
+    time: int
+    importance: float
+    decay: str | None
+    fused: float = 0.0
+    base: float = 0.0
+    total: float = 0.0
+    confidence: float | None = None
+    freshness: str | None = None
+    factors: dict[str, float] = field(default_factory=dict)
+    moves: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def record(self) -> Record:
+        """Its record; a stage that looks at several reads them at once, with `Pool.read`."""
+        self.pool.read([self])
+        return self.pool.records[self.key]
+
+    @property
+    def score(self) -> float:
+        """The total, limited to 0 to 1."""
+        return min(1.0, max(0.0, self.total))
+
+    def scale(self, name: str, factor: float) -> None:
+        """Apply one more factor."""
+        self.factors[name] = factor
+        self.total = math.prod(self.factors.values(), start=self.base)
+
+    def move(self, stage: str, old: int, new: int) -> None:
+        """Note the change of rank that a stage made."""
+        if old != new:
+            self.moves[stage] = (old, new)
 
 
-class WarnedResults(list[Result]):
-    """The results of a stage that also has warnings for the caller."""
+class Pool:
+    """Reads the records of one query's candidates, each once."""
 
-    def __init__(self, results: Iterable[Result], *warnings: str) -> None:
-        super().__init__(results)
+    def __init__(self) -> None:
+        self.records: dict[int | str, Record] = {}
+        self.scores: Mapping[str, Mapping[int | str, float | None]] = {}  # source → its scores by key, for confidence
+        self.rows: RankedRows | None = None  # the rows of a store, where the keys of candidates are rows
+
+    def read(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Read the records of these candidates that are not read yet; those whose records are gone are left out."""
+        new: Any = [candidate.key for candidate in candidates if candidate.key not in self.records]
+        if new and self.rows is not None:
+            read: Mapping[Any, Record] = self.rows.read(new)
+            self.records.update(read)
+        return [candidate for candidate in candidates if candidate.key in self.records]
+
+    def statements(self, candidates: Sequence[Candidate]) -> Sequence[Statement]:
+        """The statements that the candidates make."""
+        if self.rows is not None and self.rows.statements is not None:
+            rows: Any = [candidate.key for candidate in candidates]
+            return self.rows.statements(rows)
+        self.read(candidates)
+        gone = Record("", "", kind="gone")
+        records = [self.records.get(candidate.key, gone) for candidate in candidates]
+        return [statement(record.kind, record.text) for record in records]
+
+
+class Warned(list[Candidate]):
+    """The candidates that a stage returns with warnings for the caller."""
+
+    def __init__(self, candidates: Iterable[Candidate], *warnings: str) -> None:
+        super().__init__(candidates)
         self.warnings = tuple(filter(None, warnings))
 
 
