@@ -19,10 +19,10 @@ from pydantic import Field, ValidationError, create_model
 from recollect import __version__
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.memory import Memory, payloads
-from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, TOKENS, harmless, visible_json
+from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, harmless, visible_json
 from recollect.memory.shapes import READ_CHARACTERS, answer_dict, bounded, recall_dict, record_dict
 from recollect.memory.validation import MAX_TEXT
-from recollect.options import FILTERS, MCP, SEARCH, Bounds, Option
+from recollect.options import FILTERS, MCP, RECALL_TOKENS, SEARCH, Bounds, Option
 from recollect.ranking import HALF_LIVES
 from recollect.types import Record
 
@@ -159,7 +159,7 @@ class MemoryTools:
 
     @_tool(
         "Recall for the context", payloads.RecallBlock, READS, query=QUERY,
-        tokens=parameter(int, "Size limit of the block in tokens.", TOKENS, ge=LEAST_TOKENS, le=MOST_TOKENS),
+        tokens=parameter(int, "Size limit of the block in tokens.", RECALL_TOKENS, ge=LEAST_TOKENS, le=MOST_TOKENS),
         limit=OPTIONS["limit"],
     )  # fmt: skip
     def memory_recall(self, query: str, tokens: int, limit: int) -> CallToolResult:

@@ -11,10 +11,13 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any
 
+from recollect.dataclass import dataclass
+
+RECALL_TOKENS = 1500  # size limit of a recall block
 DEFAULT_K = 60  # RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1
 
 METHODS, NORMALISATIONS = "recollect.fusion:METHODS", "recollect.fusion:NORMALISATIONS"

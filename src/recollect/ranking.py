@@ -9,8 +9,9 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from recollect.dataclass import dataclass
 
 DAY = 86_400.0  # seconds
 

@@ -14,7 +14,7 @@ from recollect.cli.serve import PORT
 from recollect.config import Settings
 from recollect.mcp import build
 from recollect.memory import shapes
-from recollect.memory.recall import TOKENS
+from recollect.options import RECALL_TOKENS
 from recollect.ranking import HALF_LIVES
 from recollect.web.app import MOST_SESSIONS
 from recollect.web.middleware import MOST_BYTES
@@ -50,7 +50,7 @@ def test_documented_numbers_equal_the_code():
     """Limits, and the decay classes."""
     assert f"{shapes.FOUND_CHARACTERS:,} characters" in PAGE
     assert f"reads {shapes.READ_CHARACTERS:,} at once" in PAGE
-    assert f"({TOKENS} by default)" in PAGE
+    assert f"({RECALL_TOKENS} by default)" in PAGE
     assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE
     assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
     assert f"http://127.0.0.1:{PORT}/mcp" in PAGE

@@ -15,7 +15,7 @@ from recollect.cli import terminal
 from recollect.cli.flags import command, common_options, filters_of, open_memory, search_flags, search_options
 from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
 from recollect.fusion import METHODS
-from recollect.options import FILTERS, SEARCH
+from recollect.options import FILTERS, RECALL_TOKENS, SEARCH
 from recollect.types import now
 
 if TYPE_CHECKING:
@@ -74,11 +74,10 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         run_hook(tokens, options)
     if query is None:
         raise click.MissingParameter(param_hint="'QUERY'", param_type="argument")
-    from recollect.memory.recall import TOKENS
     from recollect.memory.shapes import recall_dict
 
     with open_memory(options, search_options(options), reads=True) as memory:
-        recalled = memory.recall(query, tokens=TOKENS if tokens is None else tokens, **filters_of(options))
+        recalled = memory.recall(query, tokens=RECALL_TOKENS if tokens is None else tokens, **filters_of(options))
         emit(as_json, recall_dict(recalled), recalled.text)
     if not as_json:
         for warning in recalled.warnings:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.flags import common, json_flag, open_memory
-from recollect.cli.terminal import emit, log_to_stderr, notice, print_table
+from recollect.cli.terminal import emit, notice, plain, plain_text, print_table
 from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package
 from recollect.web.access import Caller, Tokens, tokens_file
@@ -56,7 +57,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     Without --host, only this machine can connect. On other addresses, and whenever there are tokens, every request
     needs a token.
     """
-    log_to_stderr()
+    _log_to_stderr()
     try:
         import uvicorn
 
@@ -212,7 +213,7 @@ def mcp(read_only: bool, **options: Any) -> None:
     docs/mcp.md has the settings.
     """
     # Standard output belongs to the protocol: send the log to standard error before the SDK sets up its own.
-    log_to_stderr()
+    _log_to_stderr()
     try:
         from recollect.mcp import build
     except ImportError as error:
@@ -237,3 +238,21 @@ def _close_and_exit(memory: Memory) -> None:
         memory.close()
         os._exit(0)
     os._exit(0)
+
+
+def _log_to_stderr() -> None:
+    """Send warnings of a server to standard error, escaped."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+
+class _EscapingFormatter(logging.Formatter):
+    """One line for each message; the traceback below it keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name of logging)
+        record.message = plain(record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_text(super().format(record))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import re
 import shutil
 import signal
@@ -185,21 +184,3 @@ def until_interrupted() -> Iterator[None]:
             yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def log_to_stderr() -> None:
-    """Send warnings of a server to standard error, escaped."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-
-
-class _EscapingFormatter(logging.Formatter):
-    """One line for each message; the traceback below it keeps its lines."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name of logging)
-        record.message = plain(record.message)
-        return super().formatMessage(record)
-
-    def format(self, record: logging.LogRecord) -> str:
-        return plain_text(super().format(record))

@@ -1,14 +1,12 @@
 """The settings: their tables, where they are read from, and how a settings file is changed."""
 
 import dataclasses
-import difflib
 import itertools
 import os
-import shutil
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -19,6 +17,7 @@ from recollect.config.sources import SourceSettings, read_sources
 from recollect.config.toml import lines, most_parts, set_values, write_private
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
+from recollect.dataclass import dataclass
 from recollect.errors import ConfigError, FailedError
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope
@@ -273,6 +272,8 @@ def _flatten(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, obje
 
 def _checked(name: str, value: object, origin: str) -> Any:
     if name not in names():
+        import difflib
+
         name = name[:MOST_SHOWN]
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -317,6 +318,8 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
         if target.exists():
             copies = (target.with_name(f"{target.name}.bak{number or ''}") for number in itertools.count())
             backup = next(copy for copy in copies if not copy.exists())
+            import shutil
+
             shutil.copy2(target, backup)
         write_private(target, changed, like=backup)
         return Written(target, backup)

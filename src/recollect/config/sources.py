@@ -1,17 +1,17 @@
 """`[[sources]]`: external sources, checked when the settings are read, and the templates of their requests."""
 
-import difflib
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from string import Formatter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from recollect.config.values import FILLED, FLAG, TEXT, ValueCheck, brief, is_filled, number, one_of, shown_place, whole
+from recollect.dataclass import dataclass
 from recollect.errors import ConfigError, UsageError
 from recollect.registry import Entry, Registry
 from recollect.types import ExternalSystem
@@ -219,6 +219,8 @@ def _mistakes_of_kind(table: Mapping[str, Any]) -> Mistakes:
     known = [*COMMON, *OWN[kind]]
     for key in table:
         if key not in known:
+            import difflib
+
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"a {kind} source may set {', '.join(known)}"
             yield key, f"unknown setting {key!r}", hint

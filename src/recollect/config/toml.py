@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,6 +113,9 @@ def _trailing_comments(table: Any) -> list[Any]:
 
 def write_private(path: Path, text: str, *, like: Path | None = None) -> None:
     """Replace a file in one step with one that only its owner may read, or those who may read the file `like`."""
+    import shutil
+    import tempfile
+
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # made with mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:

@@ -23,13 +23,10 @@ from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unc
 from recollect.memory.shapes import answer_dict, iso
 from recollect.memory.validation import clean
 from recollect.models.embedders import is_self_contained
-from recollect.models.openai import open_llm
 from recollect.models.rerankers import RERANKERS, passage
 from recollect.options import FILTERS, SEARCH, described
 from recollect.pipeline import Pipeline, described_error
-from recollect.sources.external import FAILURES, Breaker, ExternalSource, Screened, screened
 from recollect.sources.local import HydeSource, KeywordSource, VectorSource
-from recollect.sources.matcher import ResultMatcher
 from recollect.stages import Rerank, RerankScores, order, rate
 from recollect.stores import exists, open_store
 from recollect.types import ExternalQuery, Filter, Notes, Query, Record, Reranker, Scope, Source, Store, Work
@@ -37,6 +34,7 @@ from recollect.types.protocols import ExternalSystem
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
+    from recollect.sources.external import ExternalSource
 
 RERANK_BATCH = 4  # passages scored between two checks of the deadline: one for each thread that a model uses
 CLOSE_SECONDS = 0.2  # how long `close` waits for a store that is being opened
@@ -85,6 +83,8 @@ def assemble(
         confidence = partial(rate, memory.calibration.gauge, judged)
     stages = order(embeddings.vectors, store.files.states, rerank, confidence)
     if memory.caller is not None:
+        from recollect.sources.external import Screened
+
         sources = [Screened(source) for source in sources]
     return Pipeline(tuple(sources), stages, memory.executor, absent, store.reading), query
 
@@ -106,7 +106,10 @@ def _sources(
         sources.append(VectorSource(embeddings.serving, alone=alone))
     if "vector" in names and not absent and search.hyde:
         write: Callable[[str], str] = partial(_hypothesis, search, memory.settings.llm, store.notes, memory.caller)
-        write = write if memory.caller is None else screened("hyde")(write)
+        if memory.caller is not None:
+            from recollect.sources.external import screened
+
+            write = screened("hyde")(write)
         sources.append(HydeSource(embeddings.serving, write, replaces=search.hyde == "replace"))
     for name in external:
         if name in names:
@@ -126,6 +129,8 @@ def _hypothesis(search: SearchOptions, settings: LlmSettings, notes: Notes, call
     key = "hyde:" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     if (cached := notes.get(key)) is not None:
         return cached
+    from recollect.models.openai import open_llm
+
     llm = open_llm(settings, model=model, timeout=search.hyde_timeout, retries=0, max_tokens=HYDE_TOKENS)
     messages = [{"role": "system", "content": HYDE_PROMPT}, {"role": "user", "content": query[:HYDE_CHARACTERS]}]
     answer = llm.chat(messages).strip()
@@ -228,6 +233,8 @@ class ExternalSources:
 
     def health(self) -> Sequence[dict[str, Any]]:
         """The state of each source; retrievers are available as long as the store is."""
+        from recollect.sources.external import FAILURES
+
         health: list[dict[str, Any]] = [
             {"name": name, "kind": name, "state": "ok", "failures": 0} for name in ("keyword", "vector")
         ]
@@ -243,6 +250,9 @@ class ExternalSources:
         return health
 
     def _open(self, source: SourceSettings) -> ExternalSource:
+        from recollect.sources.external import Breaker, ExternalSource
+        from recollect.sources.matcher import ResultMatcher
+
         matcher = ResultMatcher(source.name, source.join, self._store.records, self._store.joins)
         breaker = Breaker(source.fingerprint, self._store.notes)
         return ExternalSource(source, open_system(source, self._settings), matcher, breaker)

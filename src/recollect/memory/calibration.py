@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
-from statistics import fmean, pstdev
 from typing import TypeAlias
 
 from recollect.errors import EmbedderError, RecollectError, TimedOut
@@ -90,6 +89,8 @@ class Calibration:
                 row.append(ask(text, where))
             levels.append([found.level for found in row])
             margins.append([found.margin for found in row])
+        from statistics import fmean, pstdev
+
         return Null(*(tuple(round(of(row), 6) for row in part) for part in (levels, margins) for of in (fmean, pstdev)))
 
     def _words(self, where: Filter, count: int) -> list[list[str]]:

@@ -19,11 +19,11 @@ from recollect.memory.assembly import ExternalSources, Rerankers, assemble, with
 from recollect.memory.calibration import Calibration
 from recollect.memory.changes import Writer, changes
 from recollect.memory.embeddings import Embeddings
-from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, parse_id
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker
+from recollect.options import RECALL_TOKENS
 from recollect.pipeline import Pipeline
 from recollect.stores import open_store
 from recollect.types import GLOBAL, Answer, Embedder, Filter, Progress, Query, Record, Scope, Store, Work
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from recollect.ingest.folder import Report
     from recollect.memory.explain import Verdict
     from recollect.memory.folders import Excerpt, Extraction
+    from recollect.memory.recall import Recall
     from recollect.moving import Moved
 
 _log = logging.getLogger("recollect")
@@ -353,12 +354,14 @@ class Memory(Writer):
         return replace(answer, trace=replace(answer.trace, lag={"files": stale, "vectors": missing}))
 
     @traced("recall", recalled)
-    def recall(self, text: str, *, tokens: int = TOKENS, **options: Any) -> Recall:
+    def recall(self, text: str, *, tokens: int = RECALL_TOKENS, **options: Any) -> Recall:
         """Search, and return the results as one block of text for a model's context, of at most `tokens` tokens.
 
         The block is marked as data, not instructions, and its entries are numbered; `citations` names their records.
         `options` are those of `search`.
         """
+        from recollect.memory.recall import recall
+
         return recall(self.search(text, **options), tokens=tokens)
 
     def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:

@@ -12,16 +12,16 @@ import string
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
 import regex
 
+from recollect.dataclass import dataclass
 from recollect.errors import UsageError
+from recollect.options import RECALL_TOKENS
 from recollect.types import Answer, Result
 
-TOKENS = 1500
 LEAST_TOKENS, MOST_TOKENS = 200, 32_000  # the bounds of a budget: with less there is no room for an entry
 
 LABEL = (
@@ -63,7 +63,7 @@ class Recall:
     warnings: tuple[str, ...] = ()
 
 
-def recall(answer: Answer, *, tokens: int = TOKENS) -> Recall:
+def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
     """The results of an answer, best first, as a block of at most `tokens` tokens."""
     if not isinstance(tokens, int) or not LEAST_TOKENS <= tokens <= MOST_TOKENS:
         raise UsageError("the token budget must be a whole number", hint=f"from {LEAST_TOKENS} to {MOST_TOKENS:,}")

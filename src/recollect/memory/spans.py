@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect import __version__
+from recollect.dataclass import dataclass
 from recollect.errors import RecollectError
 from recollect.types import Answer
 

@@ -8,11 +8,11 @@ import shutil
 import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from recollect.dataclass import dataclass
 from recollect.errors import ModelError, ModelMissing, UsageError
 from recollect.types import Progress
 

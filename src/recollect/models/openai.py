@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from recollect.config.settings import LlmSettings, OpenAISettings
+from recollect.dataclass import dataclass
 from recollect.errors import EmbedderError, FailedError, LlmError, UsageError
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from typing import Any
 
 from recollect.config import SourceSettings
+from recollect.dataclass import dataclass
 from recollect.errors import STORE_FAILED, LeftAlone, RecollectError, SourceFailed, StoreError, TimedOut, TooLong
 from recollect.sources.matcher import ExternalRow, ResultMatcher, read_rows
 from recollect.types import ExternalQuery, ExternalSystem, Notes, Query, RankedList, Scope, Source

@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from recollect.analysis import lead
+from recollect.dataclass import dataclass
 from recollect.errors import SourceFailed
 from recollect.ranking import fold, fold_hash
 from recollect.types import Filter, Hit, Joins, Query, RankedList, Record, Records, Scope

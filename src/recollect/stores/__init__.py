@@ -1,15 +1,20 @@
 """Stores: one package per kind, registered by the scheme of its URLs (docs/howto/add-a-store.md), loaded when used."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from recollect.config import misspelt, shown_place
 from recollect.errors import DISTRIBUTION, RecollectError, UsageError
 from recollect.registry import Entry, Registry
-from recollect.stores.health import Examination, Finding, NotExamined, examine_any
 from recollect.types import Store
+
+if TYPE_CHECKING:
+    from recollect.stores.health import Examination, Finding
 
 FILES = "sqlite"  # the kind of a place that is a path and no URL
 
@@ -46,6 +51,8 @@ class StoreKind(ABC):
 
         Raises NotExamined where its content cannot be read: there is no store, or it is of another version.
         """
+        from recollect.stores.health import NotExamined
+
         try:
             there = self.exists(place)
         except RecollectError as error:
@@ -60,6 +67,8 @@ class StoreKind(ABC):
 
         A check that cannot look raises NotExamined, one that fails another RecollectError.
         """
+        from recollect.stores.health import examine_any
+
         if check == "disk":
             return []
         shown = self.describe(examination.place)

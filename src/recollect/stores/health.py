@@ -5,10 +5,10 @@ import shlex
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from recollect.dataclass import dataclass
 from recollect.errors import UPGRADE, RecollectError
 from recollect.ranking import fold_hash
 from recollect.stores.rows import passage_hash

@@ -3,10 +3,11 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar
 
+from recollect.dataclass import dataclass
 from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
 from recollect.stores.rows import Dialect, from_row, micros
 from recollect.types import (

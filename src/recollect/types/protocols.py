@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from recollect.dataclass import dataclass
 from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
 from recollect.types.search import Candidate, Query, RankedList
 

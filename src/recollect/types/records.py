@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from recollect.dataclass import dataclass
 from recollect.ranking import fold_hash
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

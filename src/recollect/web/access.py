@@ -10,11 +10,12 @@ import logging
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config.toml import write_private
+from recollect.dataclass import dataclass
 from recollect.errors import UPGRADE, ConfigError, FailedError, Forbidden, UsageError
 from recollect.types import GLOBAL, Scope, now
 

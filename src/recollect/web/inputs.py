@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field, create_model
 
 from recollect.errors import Forbidden
 from recollect.mcp import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
-from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, TOKENS
+from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS
 from recollect.memory.validation import MAX_TEXT
-from recollect.options import FILTERS, GROUPS, HTTP, PAGE, SCOPE, SEARCH, Bounds, Option, Slider
+from recollect.options import FILTERS, GROUPS, HTTP, PAGE, RECALL_TOKENS, SCOPE, SEARCH, Bounds, Option, Slider
 from recollect.ranking import HALF_LIVES
 from recollect.web.access import Asker
 
@@ -134,7 +134,7 @@ class SearchBody(_SEARCHED):  # type: ignore[misc, valid-type]
 class RecallBody(SearchBody):
     """A query whose answer is returned as one block for a model's context."""
 
-    tokens: int = Field(TOKENS, ge=LEAST_TOKENS, le=MOST_TOKENS)
+    tokens: int = Field(RECALL_TOKENS, ge=LEAST_TOKENS, le=MOST_TOKENS)
 
 
 class WhyNotBody(SearchBody):

@@ -13,7 +13,6 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from recollect.dataclass import dataclass
 from recollect.errors import FailedError, RecollectError
 from recollect.types import Trace
 from recollect.web import responses

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NotRequired
 
 from fastapi import FastAPI, Request
@@ -15,6 +14,7 @@ from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from recollect import errors
+from recollect.dataclass import dataclass
 from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
 from recollect.memory.payloads import SourceHealth, StoredRecord, extensible
 from recollect.web.access import Unauthorized

@@ -5,7 +5,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -14,6 +14,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.dataclass import dataclass
 from recollect.stores.rows import Condition, Dialect, distinct, micros
 from recollect.types import Filter, RankedList
 
