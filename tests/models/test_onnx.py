@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -163,6 +164,35 @@ def test_threads_are_configurable(monkeypatch):
     monkeypatch.setenv("RECOLLECT_THREADS", "many")
     with pytest.raises(ConfigError, match="RECOLLECT_THREADS is 'many'"):
         OnnxEmbedder(ARCTIC_EMBED_S)
+
+
+def test_many_texts_come_back_in_their_order(arctic):
+    """They are computed longest first, at low priority, and each vector is the one that the text has alone."""
+    texts = [f"{'heron ' * (number * 7 % 11)}{number}" for number in range(onnx.BULK + 3)]
+    assert np.array_equal(arctic.passages(texts), np.vstack([arctic.passages([text]) for text in texts]))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the affinity of a process is Linux's")
+def test_threads_are_the_cores_that_the_process_may_use(tmp_path):
+    """Two threads of a core count once; a container's share of the processors limits them, in both of its forms."""
+    allowed = os.sched_getaffinity(0)
+    assert onnx.usable_cores(tmp_path) == len(allowed)
+    for processor in allowed:
+        topology = tmp_path / f"devices/system/cpu/cpu{processor}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{processor // 2}\n")
+    pairs = len({processor // 2 for processor in allowed})
+    assert onnx.usable_cores(tmp_path) == pairs
+    groups = tmp_path / "fs/cgroup"
+    (groups / "cpu").mkdir(parents=True)
+    for limit, cores in (("max 100000\n", pairs), ("50000 100000\n", 1)):
+        (groups / "cpu.max").write_text(limit)
+        assert onnx.usable_cores(tmp_path) == cores
+    (groups / "cpu.max").unlink()
+    (groups / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    for quota, cores in (("-1\n", pairs), ("50000\n", 1)):
+        (groups / "cpu/cpu.cfs_quota_us").write_text(quota)
+        assert onnx.usable_cores(tmp_path) == cores
 
 
 def test_missing_model_fails_at_first_use(arctic, monkeypatch, tmp_path):

@@ -23,7 +23,8 @@ from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbed
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
-BATCH = 64
+BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
+BATCH_SECONDS = 0.5
 LONGEST_NAME = 100  # characters of a model's name that a message shows
 
 _Model = TypeVar("_Model")
@@ -128,13 +129,24 @@ class Embeddings:
         embedder = self._embedder()
         space = _space_of(embedder, self._spaces.active)
         index = self._spaces.open(space)
-        total, done, last = index.coverage()[1], 0, list[str]()
-        # A passage that does not match its stored hash stays missing (`doctor` reports it), so stop when none is new.
-        while (batch := index.missing(BATCH)) and set(batch) != set(last):
+        total, done, size = index.coverage()[1], 0, BATCH
+        batch, unsaved = list[str](), set[str]()
+        while True:
+            waiting = index.missing(size + len(unsaved))
+            # A passage that does not match its stored hash stays missing; `doctor` reports it.
+            unsaved.update(set(waiting).intersection(batch))
+            batch = [passage for passage in waiting if passage not in unsaved]
+            if not batch:
+                break
+            start = time.monotonic()
             index.save(batch, embed(embedder, batch))
-            done, last = done + len(batch), batch
+            if time.monotonic() - start < BATCH_SECONDS:
+                size = min(2 * size, MOST_BATCH)
+            done += len(batch)
             if progress:
                 progress(min(done, total), total)
+        if progress and done:
+            progress(total, total)  # records with the same passage share a vector
         self._spaces.activate(space)
         return done
 

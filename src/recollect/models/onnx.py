@@ -6,9 +6,12 @@ one person's record would shift another's vector. Since nothing is padded, that 
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 Text: TypeAlias = str | tuple[str, str]  # the input of a graph: a text, or a pair of texts
 UNKNOWN = "[UNK]"
 
-MAX_THREADS = 4  # more gain little for such small models, and slow down the other programs of the user
+MOST_THREADS = 32  # each needs up to 40 MB for a text of 512 tokens
+BULK = 32  # more texts than a search embeds: they are computed at low priority, so that the machine stays usable
+NICE = 10
 CHARACTERS_A_TOKEN = 64  # text beyond is cut before it is tokenized: a megabyte must not cost a second
 MIN_LETTERS = 4  # a query with fewer letters is a number or part of a name, and has no language
 ILLEGIBLE, LEGIBLE = 1.2, 2.0  # letters a token: below the first a model understands nothing, from the second enough
@@ -59,11 +64,15 @@ class Runtime:
         if not texts:
             return []
         run = partial(self._run, *self.load(), reduce)
-        workers = min(self.threads, len(texts))
-        if workers == 1:
+        workers, bulk = min(self.threads, len(texts)), len(texts) > BULK
+        if workers == 1 and not bulk:
             return [run(text) for text in texts]
-        with ThreadPoolExecutor(workers, thread_name_prefix="recollect-model") as pool:
-            return list(pool.map(run, texts))  # an error cancels the texts that have not begun
+        # The longest first, so that no thread begins a long text when the others have finished.
+        order = sorted(range(len(texts)), key=lambda number: -len("".join(texts[number])))
+        with ThreadPoolExecutor(workers, "recollect-model", _lower_priority if bulk else None) as pool:
+            rows = pool.map(run, (texts[number] for number in order))  # an error cancels the texts that have not begun
+            by_number = dict(zip(order, rows, strict=True))
+        return [by_number[number] for number in range(len(texts))]
 
     def load(self) -> tuple[Tokenizer, Any]:
         """The tokenizer and the session."""
@@ -91,13 +100,55 @@ class Runtime:
 
 
 def default_threads() -> int:
-    """`RECOLLECT_THREADS`, else the number of processors, at most four."""
+    """`RECOLLECT_THREADS`, else the number of processor cores that this process may use."""
     value = os.environ.get("RECOLLECT_THREADS")
     if not value:
-        return min(os.cpu_count() or 1, MAX_THREADS)
+        return min(usable_cores(), MOST_THREADS)
     if not value.isdecimal() or int(value) < 1:
         raise ConfigError(f"RECOLLECT_THREADS is {value!r}", hint="set it to a whole number from 1")
     return int(value)
+
+
+def usable_cores(system: Path = Path("/sys")) -> int:
+    """The cores that this process may use, within the affinity of the process and the limits of its container.
+
+    Two hardware threads of a core count once: they share the units that multiply matrices.
+    """
+    if not hasattr(os, "sched_getaffinity"):  # Apple's processors have one thread a core, others for Windows mostly two
+        count = os.cpu_count() or 1
+        return count if sys.platform == "darwin" else max(1, count // 2)
+    cores = set()
+    for processor in os.sched_getaffinity(0):
+        try:
+            siblings = (system / f"devices/system/cpu/cpu{processor}/topology/thread_siblings_list").read_text()
+        except OSError:
+            siblings = str(processor)
+        cores.add(siblings.strip())
+    return max(1, math.ceil(min(len(cores), *_processor_limits(system / "fs/cgroup"))))
+
+
+def _processor_limits(groups: Path) -> Iterator[float]:
+    """How many processors' time the control groups of this process may use, of both versions of Linux's interface."""
+    yield math.inf
+    own = Path("/")
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        own = next((Path(line.removeprefix("0::")) for line in lines if line.startswith("0::")), own)
+    for group in (own, *own.parents):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or no limit
+            quota, period = map(int, (groups / group.relative_to("/") / "cpu.max").read_text().split())
+            yield quota / period
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (int((groups / f"cpu/cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        yield quota / period if quota > 0 else math.inf
+
+
+def _lower_priority() -> None:
+    """Let other programs go first. Only on Linux is the priority that of a thread and not of the whole process."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, max(NICE, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:

@@ -253,7 +253,7 @@ class VectorIndex(Protocol):
         """The vectors of these records, for those that have one."""
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        """Passages (of the records that pass the filter) that have no vector yet."""
+        """Passages (of the records that pass the filter) that have no vector yet; where there are more, the newest."""
 
     def known(self, passages: Sequence[str]) -> set[str]:
         """The passages that have a vector."""

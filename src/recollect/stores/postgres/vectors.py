@@ -106,7 +106,7 @@ class PostgresVectors(VectorIndex):
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM"
                 f" (SELECT title, text FROM {self._table} AS vectors JOIN records USING (row)"
-                f" WHERE vector IS NULL AND {condition} ORDER BY vectors.row LIMIT %s) AS without",
+                f" WHERE vector IS NULL AND {condition} ORDER BY vectors.row DESC LIMIT %s) AS without",
                 [*values, limit],
             )
             return [passage for (passage,) in rows]

@@ -94,7 +94,7 @@ class SqliteVectors(VectorIndex):
             passages: Any = connection.execute(
                 "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
                 " WHERE row IN (SELECT value FROM json_each(?)) AND forgotten_at IS NULL",
-                (json.dumps(self._covered(connection, where)[1][:limit].tolist()),),
+                (json.dumps(self._covered(connection, where)[1][::-1][:limit].tolist()),),
             )
             return [passage for (passage,) in passages]
 
