@@ -14,11 +14,11 @@ import apsw
 from recollect.errors import RecollectError, StoreError
 from recollect.stores import contents, ledger
 from recollect.stores.records import SqlChanges, SqlJoins, SqlRecords
-from recollect.stores.rows import COLUMNS, Condition, micros, passage_hash, to_row, visible_to
+from recollect.stores.rows import COLUMNS, Condition, from_row, micros, passage_hash, to_row, visible_to
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import DIALECT, sequence
-from recollect.types import EVERYTHING, GLOBAL, Change, Progress, Record, Scope, now
+from recollect.types import EVERYTHING, GLOBAL, Change, Progress, Put, Record, Scope, now
 from recollect.types.protocols import Contents, Part
 
 TRANSACTION_SECONDS = 0.1
@@ -26,9 +26,19 @@ TRANSACTION_SECONDS = 0.1
 
 POLL_SECONDS = 0.1
 
+BATCH_CHANGES = 256  # changes that are looked up together
+
 _COLUMNS = (*COLUMNS, '"user"', "agent", "session")
-_INSERT = f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join(['%s'] * len(_COLUMNS))})"
-_REPLACE = f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{name} = %s' for name in _COLUMNS)} WHERE row = %s"
+_INSERT = f"INSERT INTO records (row, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
+_REPLACE = f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE row = ?"
+_LOOK = f"{DIALECT.select.replace(' FROM', ', forgotten_at, passage FROM', 1)} WHERE id = ?"
+_TWIN = (
+    f"{DIALECT.select} WHERE fold = ? AND kind = ? AND user IS ? AND agent IS ? AND session IS ?"
+    " AND forgotten_at IS NULL AND ifnull(superseded_at > ?6, true) AND ifnull(expires_at > ?6, true)"
+)
+_TAGS = COLUMNS.index("tags")
+_KNOWN = "SELECT id, fold FROM records WHERE id = ? OR fold = ?"
+_NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)"
 
 
 class SqliteRecords(SqlRecords):
@@ -41,15 +51,16 @@ class SqliteRecords(SqlRecords):
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         waiting, stored, applied = iter(groups), list[Record](), 0
-        group = next(waiting, None)
+        batch = _batch(waiting)
         try:
-            while group is not None:
+            while batch:
                 with self._write() as connection:
                     deadline, done, count = time.monotonic() + TRANSACTION_SECONDS, list[Record](), 0
-                    while group is not None and time.monotonic() < deadline:
-                        done += [record for change in group for record in ledger.apply(_Rows(connection), change)]
+                    while batch and time.monotonic() < deadline:
+                        done += _Rows(connection).apply(batch)
                         self._follow(connection)
-                        group, count = next(waiting, None), count + 1
+                        count += len(batch)
+                        batch = _batch(waiting)
                 stored += done
                 applied += count
         except RecollectError as error:
@@ -58,29 +69,92 @@ class SqliteRecords(SqlRecords):
         return stored
 
 
+def _batch(waiting: Iterator[Sequence[Change]]) -> list[Sequence[Change]]:
+    """The next groups, about as many as can be looked up together."""
+    batch, size = list[Sequence[Change]](), 0
+    for group in waiting:
+        batch.append(group)
+        size += len(group)
+        if size >= BATCH_CHANGES:
+            break
+    return batch
+
+
 class _Rows(ledger.Table):
     """The steps of a change: SQLite has one writer, so nothing else changes meanwhile."""
 
     dialect = DIALECT
 
+    def apply(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
+        """Make all changes in their order. Returns the records that were put, as they are now stored.
+
+        A record whose id and text are new needs no step of its own: such records are inserted together.
+        """
+        are_new, stored, waiting = self._are_new(groups), list[Record](), list[Record]()
+        for group in groups:
+            for change in group:
+                if isinstance(change, Put) and next(are_new):
+                    waiting.append(change.record)
+                    stored.append(change.record)
+                else:
+                    self._add(waiting)
+                    waiting.clear()
+                    stored += ledger.apply(self, change)
+        self._add(waiting)
+        return stored
+
+    def _are_new(self, groups: Sequence[Sequence[Change]]) -> Iterator[bool]:
+        """For each Put whether its id (and its text, if it is to be merged) is in neither the store nor an earlier Put."""
+        puts = [change for group in groups for change in group if isinstance(change, Put)]
+        keys = [(put.record.id, put.record.text_hash if put.merge else None) for put in puts]
+        known: set[Any] = set().union(*self.connection.executemany(_KNOWN, keys))
+        for put, key in zip(puts, keys, strict=True):
+            yield known.isdisjoint(key)
+            known |= {put.record.id, put.record.text_hash}
+
+    def _add(self, records: Sequence[Record]) -> None:
+        """Insert new records, and note that they were added."""
+        if records:
+            first, at = self._insert(records), micros(now())
+            events = [(row, record.id, "add", at, "{}") for row, record in enumerate(records, first)]
+            self.connection.executemany(_NOTE, events)
+
+    def _insert(self, records: Sequence[Record]) -> int:
+        """Insert new records in rising rows, and return the first row."""
+        first = int(self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'records'").get or 0) + 1
+        self.connection.executemany(_INSERT, [(row, *_values(record)) for row, record in enumerate(records, first)])
+        self._tag((row, record) for row, record in enumerate(records, first) if record.tags)
+        return first
+
     def insert(self, record: Record) -> None:
-        self.connection.execute(_INSERT, _values(record))
-        self._tag(self.connection.last_insert_rowid(), record)
+        self._insert([record])
+
+    def look(self, key: str) -> ledger.RecordState | None:
+        row = self.connection.execute(_LOOK, (key,)).fetchone()
+        return None if row is None else ledger.RecordState(from_row(row[:-2]), row[-2] is not None, not row[-1])
+
+    def twin(self, record: Record) -> Record | None:
+        scope = record.scope
+        key = (record.text_hash, record.kind, scope.user, scope.agent, scope.session, micros(now()))
+        row = self.connection.execute(_TWIN, key).fetchone()
+        return None if row is None else from_row(row)
 
     def replace(self, record: Record, before: Record) -> None:
         row = self.row(record.id)
         self.connection.execute(_REPLACE, (*_values(record), row))
         self.drop_orphan(passage_hash(before.passage))
-        self._tag(row, record)
+        self.unindex(row)
+        self._tag([(row, record)])
+
+    def _tag(self, rows: Iterable[tuple[int, Record]]) -> None:
+        tags = [(tag, row) for row, record in rows for tag in dict.fromkeys(record.tags)]
+        self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def unindex(self, row: int) -> None:
         self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
-        self.connection.execute(
-            "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)",
-            (self.row(key), key, action, micros(now()), ledger.encoded(detail)),
-        )
+        self.connection.execute(_NOTE, (self.row(key), key, action, micros(now()), ledger.encoded(detail)))
 
     def drop_orphan(self, passage: bytes) -> None:
         self.connection.execute(
@@ -88,14 +162,11 @@ class _Rows(ledger.Table):
             (passage,),
         )
 
-    def _tag(self, row: int, record: Record) -> None:
-        self.unindex(row)
-        tags = [(tag, row) for tag in dict.fromkeys(record.tags)]
-        self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
-
 
 def _values(record: Record) -> list[Any]:
-    return [*to_row(record), record.scope.user, record.scope.agent, record.scope.session]
+    values = to_row(record)
+    values[_TAGS] = json.dumps(values[_TAGS]) if record.tags else "[]"
+    return [*values, record.scope.user, record.scope.agent, record.scope.session]
 
 
 class SqliteChanges(SqlChanges):
