@@ -25,6 +25,8 @@ SHORT = 1000  # characters of a text that is short enough for quadratic time
 
 def fold(text: str) -> str:
     """The normal form of a text, equal for duplicates: NFKC, case folded, white space collapsed."""
+    if text.isascii():
+        return " ".join(text.lower().split())
     # Case folding can undo NFKC (and the reverse), so the Unicode standard normalises on both sides of it.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _stream_safe(text)).casefold())
     return " ".join(folded.split())

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_text, number, one_of
+from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of
 from recollect.errors import Forbidden, UsageError
 from recollect.options import FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
@@ -20,36 +20,41 @@ MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a f
 # The arguments of `Memory.search` that say which records it may find; the others are search options.
 FILTER_ARGUMENTS = ("where", "scope", *SCOPE_PARTS, *FILTER_NAMES)
 
+_OTHERS = ("scope", *SCOPE_PARTS, "supersedes")  # arguments of `add` that are not fields of the record
+
 _SPAN = re.compile(r"(\d{1,9})\s*(min|h|d|w|mo|y)", re.ASCII)
 _MINUTES = {"min": 1, "h": 60, "d": 1_440, "w": 10_080, "mo": 43_200, "y": 525_600}
 
 
 def make_record(values: Mapping[str, Any], default: Scope) -> Record:
     """A record from the arguments of `add`, checked; None means left out."""
-    _check(isinstance(values, Mapping), f"a record must be an object, not {brief(values)}", '{"text": "…"}')
+    if not isinstance(values, Mapping):
+        raise UsageError(f"a record must be an object, not {brief(values)}", hint='{"text": "…"}')
     scope = merge_scope(default, values.get("scope"), {part: values.get(part) for part in SCOPE_PARTS})
-    others = ("scope", *SCOPE_PARTS, "supersedes")
-    fields = {name: value for name, value in values.items() if value is not None and name not in others}
+    fields = {name: value for name, value in values.items() if value is not None and name not in _OTHERS}
     _check("text" in fields, "a record needs a text", '{"text": "…"}')
     return Record(**{"id": uuid4().hex, "scope": scope, **make_fields(fields)})
 
 
 def make_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a record, checked; None clears a field."""
-    blank = Record("", "")
-    fields: dict[str, Any] = {}
-    for name, value in values.items():
-        _check(name in _FIELDS, f"unknown field {name!r}", f"there are {', '.join(_FIELDS)}, scope")
-        check, needed = _FIELDS[name], name in ("id", "text")
-        if value is None and not needed:
-            fields[name] = getattr(blank, name)
-            continue
-        _check(not (needed and is_text(value) and not value.strip()), f"{name} must not be empty")
-        _check(check.admits(value), f"{name} must be {check.expected}, not {brief(value)}")
-        too_long = name == "text" and len(value) > MAX_TEXT
-        _check(not too_long, f"the text is longer than {MAX_TEXT:,} characters", "split it, or index it as a file")
-        fields[name] = check.convert(value)
-    return fields
+    return {name: _field(name, value) for name, value in values.items()}
+
+
+def _field(name: str, value: Any) -> Any:
+    if name not in _FIELDS:
+        raise UsageError(f"unknown field {name!r}", hint=f"there are {', '.join(_FIELDS)}, scope")
+    check, needed = _FIELDS[name], name in ("id", "text")
+    if value is None and not needed:
+        return getattr(Record("", ""), name)
+    if not check.admits(value):
+        blank = needed and is_text(value)
+        what = "must not be empty" if blank else f"must be {check.expected}, not {brief(value)}"
+        raise UsageError(f"{name} {what}")
+    if name == "text" and len(value) > MAX_TEXT:
+        message = f"the text is longer than {MAX_TEXT:,} characters"
+        raise UsageError(message, hint="split it, or index it as a file")
+    return check.convert(value)
 
 
 def make_filter(arguments: Mapping[str, Any], default: Scope, caller: Scope | None) -> Filter:
@@ -88,13 +93,16 @@ def _filter_value(option: Option, value: Any) -> Any:
 def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: Mapping[str, str | None]) -> Scope:
     """The default scope with the parts that a call names."""
     named = scope.as_dict() if isinstance(scope, Scope) else scope or {}
-    _check(isinstance(named, Mapping), f"a scope must be an object, not {brief(scope)}", '{"user": "ada"}')
-    unknown = sorted(named.keys() - set(SCOPE_PARTS))
-    _check(not unknown, f"unknown part of a scope: {', '.join(map(str, unknown))}", "there are user, agent, session")
+    if not isinstance(named, Mapping):
+        raise UsageError(f"a scope must be an object, not {brief(scope)}", hint='{"user": "ada"}')
+    if unknown := sorted(named.keys() - set(SCOPE_PARTS)):
+        message = f"unknown part of a scope: {', '.join(map(str, unknown))}"
+        raise UsageError(message, hint="there are user, agent, session")
     merged = default.as_dict() | dict(named) | {part: value for part, value in parts.items() if value is not None}
     for part, value in merged.items():
-        fits = is_text(value) and bool(value.strip())
-        _check(fits, f"the {part} of a scope must be a name, not {brief(value)}", "leave out a part that is not set")
+        if not is_filled(value):
+            message = f"the {part} of a scope must be a name, not {brief(value)}"
+            raise UsageError(message, hint="leave out a part that is not set")
     return Scope(**{part: clean(value) for part, value in merged.items()})
 
 
@@ -133,7 +141,7 @@ def parse_id(value: object) -> str:
 
 def clean(text: str) -> str:
     """Text that can be stored: halves of surrogate pairs, which cannot be encoded, become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def clean_names(name: str, value: Any) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ class SqlPart:
 class SqlRecords(SqlPart, Records):
     """Reads the records of one store, as one scope."""
 
+    events_of = "id = %s"
+    """The condition on events of the record with an id."""
+
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
         condition, values = self._database.dialect.matching(where) if where else ("forgotten_at IS NULL", [])
         records = {
@@ -34,7 +37,7 @@ class SqlRecords(SqlPart, Records):
 
     def history(self, record_id: str) -> list[Event]:
         with self._database.read(self._scope) as connection:
-            events = "SELECT seq, id, action, at, detail FROM history WHERE id = %s ORDER BY seq"
+            events = f"SELECT seq, id, action, at, detail FROM history WHERE {self.events_of} ORDER BY seq"
             return [
                 Event(seq, key, action, EPOCH + timedelta(microseconds=at), json.loads(detail))
                 for seq, key, action, at, detail in connection.execute(events, (record_id,))

@@ -117,25 +117,25 @@ class Database(SqlDatabase):
         super().check()
         if self.read_only:
             raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
-        with translated(self.path), contextlib.ExitStack() as turn:
+        with translated(self.path):
             if not self._write_lock.acquire(timeout=-1 if patience_ms >= BUSY_TIMEOUT_MS else patience_ms / 1000):
                 raise StoreError(f"{self.path} is being written to by another thread", hint="try again")
-            turn.callback(self._write_lock.release)
-            self._presence.check_write(self._writer)
-            self._writer.set_busy_timeout(patience_ms)
-            self._writer.execute("BEGIN IMMEDIATE")
             try:
+                self._presence.check_write(self._writer)
+                self._writer.set_busy_timeout(patience_ms)
+                self._writer.execute("BEGIN IMMEDIATE")
                 self._presence.check_sequence(self._writer)
                 yield self._writer
                 self._presence.check_write(self._writer)
                 last = sequence(self._writer)
                 self._writer.execute("COMMIT")
                 self._writes += 1
+                # Once more, so that an acknowledged write is in the file at the path.
+                self._presence.check_write(self._writer)
+                self._presence.highest = max(self._presence.highest, last)
             finally:
                 self._roll_back(self._writer)
-            # Once more, so that an acknowledged write is in the file at the path.
-            self._presence.check_write(self._writer)
-            self._presence.highest = max(self._presence.highest, last)
+                self._write_lock.release()
 
     def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:  # noqa: ARG002
         with self.write() as connection:

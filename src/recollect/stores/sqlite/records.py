@@ -37,12 +37,15 @@ _TWIN = (
     " AND forgotten_at IS NULL AND ifnull(superseded_at > ?6, true) AND ifnull(expires_at > ?6, true)"
 )
 _TAGS = COLUMNS.index("tags")
+_EVENTS_OF = "row = (SELECT row FROM records WHERE id = ?)"
 _KNOWN = "SELECT id, fold FROM records WHERE id = ? OR fold = ?"
 _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)"
 
 
 class SqliteRecords(SqlRecords):
     """Reads and writes the records of one SQLite store."""
+
+    events_of = _EVENTS_OF
 
     def __init__(self, database: Database, follow: Callable[[apsw.Connection], None]) -> None:
         super().__init__(database)
@@ -104,7 +107,7 @@ class _Rows(ledger.Table):
         return stored
 
     def _are_new(self, groups: Sequence[Sequence[Change]]) -> Iterator[bool]:
-        """For each Put whether its id (and its text, if it is to be merged) is in neither the store nor an earlier Put."""
+        """For each Put whether its id (and its text, if it is to be merged) is new in the store and among the Puts."""
         puts = [change for group in groups for change in group if isinstance(change, Put)]
         keys = [(put.record.id, put.record.text_hash if put.merge else None) for put in puts]
         known: set[Any] = set().union(*self.connection.executemany(_KNOWN, keys))
@@ -153,12 +156,17 @@ class _Rows(ledger.Table):
     def unindex(self, row: int) -> None:
         self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
 
+    def last(self, key: str) -> int | None:
+        last = self.connection.execute(f"SELECT max(seq) FROM history WHERE {_EVENTS_OF}", (key,)).get
+        return None if last is None else int(last)
+
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         self.connection.execute(_NOTE, (self.row(key), key, action, micros(now()), ledger.encoded(detail)))
 
     def drop_orphan(self, passage: bytes) -> None:
         self.connection.execute(
-            "DELETE FROM embeddings WHERE passage = ?1 AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
+            "DELETE FROM embeddings WHERE space IN (SELECT space FROM spaces) AND passage = ?1"
+            " AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
             (passage,),
         )
 
@@ -233,7 +241,7 @@ class SqliteJoins(SqlJoins):
 
 
 _SELECTS = contents.selects(DIALECT, "spaces CROSS JOIN embeddings USING (space)")
-_SAME_EVENT = " AND id = ?2 AND action = ?3 AND at = ?4 ORDER BY seq = ?1 DESC, seq LIMIT 1"
+_SAME_EVENT = f" AND {_EVENTS_OF.replace('?', '?2')} AND action = ?3 AND at = ?4 ORDER BY seq = ?1 DESC, seq LIMIT 1"
 
 _INSERT_VECTOR = (
     "INSERT OR IGNORE INTO embeddings (space, passage, vector)"

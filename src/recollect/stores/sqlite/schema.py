@@ -125,6 +125,11 @@ _SQL = {
     -- Where a purged id was used again, what happened before the purge is not the new record's history.
     CREATE INDEX history_purges ON history (row, seq) WHERE action = 'purge';
 """,
+    "two indexes less to write": """
+    -- An id has one row, so history_row finds its events; every vector is found by its space and passage.
+    DROP INDEX history_id;
+    DROP INDEX embeddings_passage;
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
