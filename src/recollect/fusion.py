@@ -57,12 +57,29 @@ class Ranking:
             self._positions = dict(zip(self.keys, range(len(self.keys)), strict=True))
         return key in self._positions
 
+    def amount(self, key: Any) -> float:
+        """What the list gives to a document: 0 if it does not contain it."""
+        return self.amounts[self._positions[key]] if key in self else 0.0
+
     def contribution(self, key: Any) -> Contribution | None:
-        """What the list gives to a document; None if it does not contain it."""
+        """The same with the rank and the score; None if the list does not contain the document."""
         if key not in self:
             return None
         at = self._positions[key]
         return Contribution(self.ranks[at], self.scores[at], self.amounts[at])
+
+    def without_repeats(self) -> Ranking:
+        """The list itself, or one in which a document that occurs twice keeps only its better place.
+
+        What follows it moves up, unless the hits came with their ranks.
+        """
+        if len(set(self.keys)) == len(self.keys):
+            return self
+        first = sorted({key: at for at, key in reversed(list(enumerate(self.keys)))}.values())
+        ranks = () if isinstance(self.ranks, range) else [self.ranks[at] for at in first]
+        return replace(
+            self, keys=[self.keys[at] for at in first], scores=[self.scores[at] for at in first], ranks=ranks
+        )
 
 
 Amounts: TypeAlias = list[list[float]]  # for each list in turn, what it gives to each of its documents
@@ -175,21 +192,25 @@ def combine(rankings: Sequence[Ranking], method: str, k: float, normalisation: s
     if not rankings:
         return []
     amounts, ceiling = METHODS[method].compute(rankings, k, normalisation)
-    collected: dict[Any, list[float]] = {}
-    order: dict[Any, tuple[int, int]] = {}
+    totals: dict[Any, float] = {}
+    order: dict[Any, int] = {}  # the better the rank and then the earlier the list, the lower
     for position, (ranking, given) in enumerate(zip(rankings, amounts, strict=True)):
         ranking.amounts = given
         for key, rank, amount in zip(ranking.keys, ranking.ranks, given, strict=True):
-            if key not in collected:
-                collected[key] = [amount]
-                order[key] = (rank, position)
+            place = rank * len(rankings) + position
+            if key not in totals:
+                totals[key] = amount
+                order[key] = place
             else:
-                collected[key].append(amount)
-                if rank < order[key][0]:
-                    order[key] = (rank, position)
-    totals = [(-math.fsum(parts), *order[key], key) for key, parts in collected.items()]
-    totals.sort()
-    return [(key, -total, min(1.0, max(0.0, -total / ceiling))) for total, _, _, key in totals]
+                totals[key] += amount
+                if place < order[key]:  # noqa: PLR1730  (a call of `min` takes longer)
+                    order[key] = place
+    if len(rankings) > 2:  # noqa: PLR2004  (the sum of two is exact, that of several depends on their order)
+        totals = {key: math.fsum(ranking.amount(key) for ranking in rankings) for key in totals}
+    places = sorted([(-total, order[key], key) for key, total in totals.items()])
+    if places and places[0][0] >= -ceiling and places[-1][0] <= 0:
+        return [(key, -total, -total / ceiling) for total, _, key in places]
+    return [(key, -total, min(1.0, max(0.0, -total / ceiling))) for total, _, key in places]
 
 
 @method("blend", "how far each score stands above the rest of its list", label="Blend", by_trust=True)
@@ -317,22 +338,10 @@ def _above(ranking: Ranking, weight: float) -> list[float]:
 
 
 def _as_ranking(ranked: RankedList) -> Ranking:
-    """The columns of a list. A document that occurs twice keeps its better place.
-
-    What follows it moves up, unless the hits came with their ranks.
-    """
-    hits = {hit.id: hit for hit in reversed(ranked.entries)}
-    if len(hits) < len(ranked.entries):
-        ranked = replace(ranked, entries=tuple({hit.id: hits[hit.id] for hit in ranked.entries}.values()))
-    return Ranking(
-        ranked.source,
-        [hit.id for hit in ranked.entries],
-        [hit.score for hit in ranked.entries],
-        ranked.weight,
-        ranked.bounded,
-        ranked.among,
-        [rank for rank, _ in ranked.places()],
-    )
+    """The columns of a list."""
+    keys, scores = [hit.id for hit in ranked.entries], [hit.score for hit in ranked.entries]
+    ranks = [hit.rank for hit in ranked.entries if hit.rank is not None]
+    return Ranking(ranked.source, keys, scores, ranked.weight, ranked.bounded, ranked.among, ranks).without_repeats()
 
 
 def _as_lists(

@@ -1,5 +1,6 @@
 """The path of a query: ask every source at once, merge duplicates, fuse, run the stages, describe what happened."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
 from recollect.fusion import METHODS, Ranking, combine
@@ -193,32 +193,39 @@ class Fusion:
 
     def _ranking(self, query: Query, ranked: RankedList, by_row: bool) -> Ranking:
         """A list in columns, with the keys of candidates; its new documents become candidates."""
-        known, by_text, places = self._known, self._by_text, dict[int | str, int]()
+        keys, scores, ranks, bounded = list[int | str](), list[float | None](), list[int](), ranked.bounded
         if by_row and isinstance(ranked.entries, RankedRows):
-            self._pool.rows = self._pool.rows or ranked.entries
-        own_ranks: list[int] = []
-        scores: list[float | None] = []
-        columns = enumerate(_columns(ranked.entries, by_row))
-        for position, (own, score, fold, at, importance, decay, hit) in columns:
-            key = own if own in known else by_text.setdefault(fold, own)
-            by_text.setdefault(fold, key)
-            self.duplicates += key != own
-            if key not in known:
-                known[key] = Candidate(self._pool, key, fold, at, importance, decay)
-            if hit is not None:
-                self._pool.records.setdefault(key, hit.record)
+            rows = ranked.entries
+            self._pool.rows = rows
+            scores.extend(rows.scores)
+            columns = zip(rows.rows, rows.folds, rows.times, rows.importances, rows.decays, strict=True)
+            keys.extend(itertools.starmap(self._key, columns))
+        else:
+            for hit in ranked.entries:
+                record = hit.record
+                at = micros(record.time) or 0
+                key = self._key(hit.id, hit.text_hash, at, record.importance, record.decay)
+                self._pool.records.setdefault(key, record)
                 if hit.snippet is not None:
                     self._snippets.setdefault(key, hit.snippet)
-                if hit.rank is not None and key not in places:
-                    own_ranks.append(hit.rank)
-            if key not in places:
-                places[key] = position
-                scores.append(score)
-        bounded = ranked.bounded
+                keys.append(key)
+                scores.append(hit.score)
+                ranks += [] if hit.rank is None else [hit.rank]
         if None in scores and METHODS[query.ranking.fusion].by_score:
-            scores, bounded = [1.0 / (position + 1) for position in places.values()], True
+            scores, bounded = [1.0 / rank for rank in range(1, len(keys) + 1)], True
         weight = _weight(query, ranked, self._lists)
-        return Ranking(ranked.source, list(places), scores, weight, bounded, ranked.among, own_ranks)
+        return Ranking(ranked.source, keys, scores, weight, bounded, ranked.among, ranks).without_repeats()
+
+    def _key(self, own: int | str, fold: bytes, time: int, importance: float, decay: str | None) -> int | str:
+        """The key of the candidate with this row or id, or else of the one with the same text; it may be new."""
+        if own in self._known:
+            return own
+        key = self._by_text.setdefault(fold, own)
+        if key == own:
+            self._known[own] = Candidate(self._pool, own, fold, time=time, importance=importance, decay=decay)
+        else:
+            self.duplicates += 1
+        return key
 
     def results(self, candidates: Sequence[Candidate]) -> list[Result]:
         """The results that candidates become, with their records and what each source gave to them."""
@@ -250,19 +257,6 @@ class Fusion:
             if ranked.excerpt is not None and candidate.key in ranking:
                 return partial(ranked.excerpt, record)
         return self._snippets.get(candidate.key)
-
-
-def _columns(
-    hits: Sequence[Hit], by_row: bool
-) -> Iterator[tuple[Any, float | None, bytes, int, float, str | None, Hit | None]]:
-    """Row or id, score, fold, time, importance and decay of each hit, and the hit if its record was read."""
-    if by_row and isinstance(hits, RankedRows):
-        return hits.columns()
-    return (
-        (hit.id, hit.score, hit.text_hash, micros(record.time) or 0, record.importance, record.decay, hit)
-        for hit in hits
-        for record in (hit.record,)
-    )
 
 
 def _lacks_scores(entries: Sequence[Hit]) -> bool:

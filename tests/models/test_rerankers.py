@@ -74,10 +74,10 @@ def some(totals: Sequence[float]) -> list[Candidate]:
     """Candidates with these totals."""
     pool = Pool()
     pool.records = {f"r{i}": Record(f"r{i}", f"text {i}") for i in range(len(totals))}
-    return [
-        Candidate(pool, key, b"", 0, 0.5, None, total, total, total)
-        for key, total in zip(pool.records, totals, strict=True)
-    ]
+    candidates = [Candidate(pool, key, b"") for key in pool.records]
+    for candidate, total in zip(candidates, totals, strict=True):
+        candidate.fused = candidate.base = candidate.total = total
+    return candidates
 
 
 def staged(totals: Sequence[float], scores: Sequence[float], **options: Any) -> list[Candidate]:

@@ -7,7 +7,7 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from types import MappingProxyType
 from typing import Any, overload
 
 from recollect.errors import Cancelled, RecollectError, TimedOut
@@ -130,12 +130,6 @@ class RankedRows(Sequence[Hit]):
             if row in records:
                 yield self._hit(records[row], score, fold)
 
-    def columns(self) -> Iterator[tuple[int, float, bytes, int, float, str | None, Hit | None]]:
-        """Row, score, fold, time, importance and decay of each; no hit, because no record is read."""
-        return zip(
-            self.rows, self.scores, self.folds, self.times, self.importances, self.decays, repeat(None), strict=False
-        )
-
     @staticmethod
     def _hit(record: Record, score: float, fold: bytes) -> Hit:
         return Hit(record.id, score, record=record, text_hash=fold)
@@ -235,7 +229,6 @@ class Result:
         return min(1.0, max(0.0, self.total))
 
 
-@dataclass(slots=True, eq=False)
 class Candidate:
     """A document of the fused ranking, while the stages run. Its record is read only if somebody looks at it.
 
@@ -243,19 +236,28 @@ class Candidate:
     of UTC. `total` is the number that candidates are sorted by: `base` times every factor.
     """
 
-    pool: Pool = field(repr=False)
-    key: int | str
-    fold: bytes
-    time: int
-    importance: float
-    decay: str | None
-    fused: float = 0.0
-    base: float = 0.0
-    total: float = 0.0
+    fused = base = total = 0.0
     confidence: float | None = None
     freshness: str | None = None
-    factors: dict[str, float] = field(default_factory=dict)
-    moves: dict[str, tuple[int, int]] = field(default_factory=dict)
+    factors: Mapping[str, float] = MappingProxyType({})
+    moves: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+    def __init__(
+        self,
+        pool: Pool,
+        key: int | str,
+        fold: bytes,
+        *,
+        time: int = 0,
+        importance: float = 0.5,
+        decay: str | None = None,
+    ) -> None:
+        self.pool = pool
+        self.key = key
+        self.fold = fold
+        self.time = time
+        self.importance = importance
+        self.decay = decay
 
     @property
     def record(self) -> Record:
@@ -270,13 +272,13 @@ class Candidate:
 
     def scale(self, name: str, factor: float) -> None:
         """Apply one more factor."""
-        self.factors[name] = factor
+        self.factors = {**self.factors, name: factor}
         self.total = math.prod(self.factors.values(), start=self.base)
 
     def move(self, stage: str, old: int, new: int) -> None:
         """Note the change of rank that a stage made."""
         if old != new:
-            self.moves[stage] = (old, new)
+            self.moves = {**self.moves, stage: (old, new)}
 
 
 class Pool:
