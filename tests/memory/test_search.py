@@ -17,7 +17,7 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import ScopeSettings, SearchOptions, Settings
-from recollect.errors import EmbedderError, SearchFailed, UsageError
+from recollect.errors import EmbedderError, SearchFailed, StoreError, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.hashing import HashingEmbedder
 from recollect.types import Answer, Embedder, Filter, Put, Record, Supersede, now
@@ -913,19 +913,47 @@ def test_only_the_end_of_a_supersession_chain_is_found(memory: Memory) -> None:
     assert replace(memory.get("p11"), edited_at=None).superseded_by is None
 
 
-def test_half_embedded_store_is_searched_by_keywords(open_memory: OpenMemory) -> None:
-    """Few embedded records must not outrank better ones; vector search alone still answers."""
+@pytest.mark.parametrize("embedded", [0, 20, 60])
+def test_half_embedded_store_is_searched_by_meaning_too(open_memory: OpenMemory, embedded: int) -> None:
+    """The best keyword hits get their vectors first, so that few embedded records do not outrank better ones."""
     open_memory(embedder="none").add_many([{"text": f"heron number {n}"} for n in range(100)])
     memory = open_memory()
+    index = memory.embeddings.serving().index
+    some = index.missing(embedded) if embedded else []  # the newest
+    index.save(some, HashingEmbedder(64).passages(some))
+    answer = memory.search("heron number 7")
+    assert (answer.trace.mode, answer.results[0].record.text) == ("hybrid", "heron number 7")
+    head = sorted(int(result.record.text.split()[-1]) for result in answer.results if "vector" in result.shares)
+    assert len(head) == len(answer.results)  # every result that is shown was compared by meaning
+    done = memory.status()["vectors"]["with"]
+    assert embedded < done <= embedded + 20
+    assert answer.trace.lag["vectors"] == 100 - done
+    assert f"vectors for {done} of 100 records; `recollect embed` computes the rest" in answer.trace.warnings
+    assert memory.search("heron number 7", sources=["vector"]).results
+    memory.embed()
+    assert memory.search("heron number 7").trace.warnings == ()
+
+
+class Unwritable(HashingEmbedder):
+    """Vectors of passages cannot be stored."""
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        raise StoreError("read-only")
+
+
+def test_half_embedded_store_that_cannot_be_written_counts_meaning_less(open_memory: OpenMemory) -> None:
+    """Nothing can be embedded now: the vectors count for as much as the share of records that have one."""
+    open_memory(embedder="none").add_many([{"text": f"heron number {n}"} for n in range(100)])
+    memory = open_memory(embedder=Unwritable(64))
     index = memory.embeddings.serving().index
     some = index.missing(20)
     index.save(some, HashingEmbedder(64).passages(some))
     answer = memory.search("heron number 7")
-    assert answer.trace.mode == "keyword-only"
-    assert any("20 of 100" in warning and "recollect embed" in warning for warning in answer.trace.warnings)
-    assert memory.search("heron number 7", sources=["vector"]).results
-    memory.embed()
-    assert memory.search("heron number 7").trace.mode == "hybrid"
+    keyword, vector = answer.trace.sources
+    assert (keyword.trust, vector.trust) == (1.0, 0.2)
+    assert answer.results[0].record.text == "heron number 7"
+    # With a deadline no search waits for the model, and the same holds.
+    assert memory.search("heron number 7", budget_ms=60_000).trace.sources[1].trust == 0.2
 
 
 class Interrupted(HashingEmbedder):

@@ -103,7 +103,7 @@ def _sources(
     sources: list[Source] = [KeywordSource(store.keywords)] if "keyword" in names else []
     absent = "vector" in names and not embeddings.configured
     if "vector" in names and not absent and search.hyde != "replace":
-        sources.append(VectorSource(embeddings.serving, alone=alone))
+        sources.append(VectorSource(embeddings.serving, None if alone else store.keywords))
     if "vector" in names and not absent and search.hyde:
         write: Callable[[str], str] = partial(_hypothesis, search, memory.settings.llm, store.notes, memory.caller)
         if memory.caller is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from recollect.analysis import Analyzer, lead, snippet
-from recollect.errors import EmbedderError, RecollectError, StoreError
-from recollect.types import ActiveSpace, Filter, KeywordIndex, LegibilityEmbedder, Query, RankedList, Record
+from recollect.errors import RecollectError, StoreError
+from recollect.types import ActiveSpace, KeywordIndex, LegibilityEmbedder, Query, RankedList, Record
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -23,8 +24,10 @@ list, in which a few hits stand out from nothing. Chosen on tuning questions, se
 
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: about half a second
+CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
-MOST_MISSING = 0.05  # share of records without a vector above which keywords alone rank better
+
+_catching_up = threading.Lock()  # one search at a time: many at once must not all wait for the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,12 @@ class VectorSource:
     """Embeds the query and queries a store's vector index. Its scores are cosines.
 
     `serving` is called in the source's own thread, with the query's deadline: loading a model must not delay the other
-    sources. If the source is `alone`, it answers even while many records have no vector.
+    sources. While records have no vector yet, those that the `keywords` rank best get theirs first; without `keywords`
+    the source is alone, and answers with the vectors that are there.
     """
 
     serving: Callable[[float | None], ActiveSpace]
-    alone: bool = False
+    keywords: KeywordIndex | None = None
     name: str = "vector"
     bounded: bool = True
     timeout: float | None = None
@@ -70,11 +74,11 @@ class VectorSource:
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
-        lag, warnings = _catch_up(serving, query.filter, alone=self.alone)
+        lag, share, warnings = _catch_up(serving, query, self.keywords)
         ranked = _nearest(serving, serving.embedder.query(query.text), query)
         if ranked.trust < 1:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
-        return replace(ranked, warnings=warnings, lag=lag)
+        return replace(ranked, trust=ranked.trust * share, warnings=warnings, lag=lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,28 +132,42 @@ def _beginning(record: Record) -> str:
     return lead(record.text)
 
 
-def _catch_up(serving: ActiveSpace, where: Filter, *, alone: bool) -> tuple[int, tuple[str, ...]]:
-    """Embed the records of the filter that have no vector if that is quick; how many of all lack one, and warnings.
+def _catch_up(serving: ActiveSpace, query: Query, keywords: KeywordIndex | None) -> tuple[int, float, tuple[str, ...]]:
+    """Embed records that the query can see and that have no vector, if that is quick.
 
-    While many records have no vector, those that have one would outrank better ones: unless the source is `alone`, this
-    is an error.
+    Where too many have none, only the best keyword hits get theirs: otherwise records with a vector would outrank
+    better ones without. If that cannot be done now, meaning counts for as much as the share of records with a vector.
+    Returns how many of all records lack one, that share or 1, and warnings.
     """
-    warnings = [serving.warning] if serving.warning else []
-    lag = serving.index.coverage()[1]
-    waiting = serving.index.missing(CATCH_UP + 1, where) if lag else []
-    if len(waiting) > CATCH_UP:
-        warnings.append("some records have no vector yet; `recollect embed` computes the missing ones")
-    elif waiting:
-        try:
-            serving.index.save(waiting, serving.embedder.passages(waiting))
-            lag = serving.index.coverage()[1]
-        except StoreError:  # its message names the store's path, which is not for every caller
-            warnings.append("some records have no vector, and none can be stored now: `recollect doctor` says why")
-    if lag > CATCH_UP and not alone:
-        covered, missing = serving.index.coverage(where)  # records that the query cannot see do not matter
-        if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
-            raise EmbedderError(
-                f"only {covered:,} of {covered + missing:,} records have a vector yet",
-                hint="`recollect embed` computes the missing ones",
-            )
-    return lag, tuple(warnings)
+    index, warnings = serving.index, [serving.warning] if serving.warning else []
+    waiting = index.missing(CATCH_UP + 1, query.filter) if index.coverage()[1] else []
+    many, fair, share = len(waiting) > CATCH_UP, True, 1.0
+    try:
+        if many:
+            fair = keywords is None or _embed_head(serving, query, keywords)
+        elif waiting:
+            index.save(waiting, serving.embedder.passages(waiting))
+    except StoreError:  # its message names the store's path, which is not for every caller
+        warnings.append("some records have no vector, and none can be stored now: `recollect doctor` says why")
+        fair = not many or keywords is None
+    if many:
+        covered, missing = index.coverage(query.filter)  # records that the query cannot see do not matter
+        warnings.append(f"vectors for {covered:,} of {covered + missing:,} records; {serving.rest()}")
+        share = 1.0 if fair else covered / (covered + missing)
+    return index.coverage()[1], share, tuple(warnings)
+
+
+def _embed_head(serving: ActiveSpace, query: Query, keywords: KeywordIndex) -> bool:
+    """Embed the best keyword hits that have no vector; False where there is no time for it now."""
+    if query.deadline is not None or not _catching_up.acquire(blocking=False):
+        return False
+    try:
+        terms = keywords.analyzer.query(query.text)
+        best = keywords.search(terms, query.filter, CATCH_UP_HEAD).entries if terms else ()
+        passages = list(dict.fromkeys(hit.record.passage for hit in best))
+        known = serving.index.known(passages)
+        if new := [passage for passage in passages if passage not in known]:
+            serving.index.save(new, serving.embedder.passages(new))
+        return True
+    finally:
+        _catching_up.release()

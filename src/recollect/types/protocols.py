@@ -267,12 +267,16 @@ class VectorIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActiveSpace:
-    """The embedder that answers and the index of its space; a warning if it is not the configured one."""
+    """The embedder that answers and the index of its space; a warning if it is not the configured one.
+
+    `rest` says how the missing vectors will be computed: by a command, or now and by when.
+    """
 
     embedder: Embedder
     index: VectorIndex
     space: VectorSpace
     warning: str = ""
+    rest: Callable[[], str] = lambda: "`recollect embed` computes the rest"
 
 
 class VectorSpaces(Protocol):
