@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 from typing import Any
@@ -27,16 +27,21 @@ DEFAULTS: Mapping[str, Any] = {
 }  # fmt: skip
 
 HALF_LIVES = {"permanent": math.inf, "stable": 90.0, "active": 14.0, "session": 1.0, "checkpoint": 4 / 24}  # days
+CATCH_UP = 32  # records without a vector
 NOISE = 1e-12  # two numbers that are nearer than this differ by rounding only
 
 
 @dataclass(frozen=True)
 class World:
-    """What a search reads: the records, and the vectors of those that have one, by id."""
+    """What a search reads: the records, and the vectors of those that have one, by id.
+
+    `willing` says whether the embedder computes vectors of records now.
+    """
 
     records: Sequence[Record]
     vectors: Mapping[str, Sequence[float]]
     embed: Callable[[str], Sequence[float]]
+    willing: bool = True
     legibility: Callable[[str], float] = lambda _: 1.0
     analyzer: Analyzer = field(default_factory=Analyzer)
 
@@ -79,11 +84,15 @@ class Row:
 
 @dataclass
 class Outcome:
-    """The results, and how they came about. `steps` holds the rows after each step, by its name."""
+    """The results, and how they came about. `steps` holds the rows after each step, by its name.
+
+    `lacking` are the records, visible or not, that have no vector after the search.
+    """
 
     lists: list[Ranking]
     steps: dict[str, list[Row]]
     merged: int
+    lacking: list[Record]
     delicate: bool  # two totals differ by rounding only, so that either may come first
 
     @property
@@ -105,7 +114,8 @@ def search(world: World, text: str, options: Mapping[str, Any], now: datetime) -
     if "keyword" in o["sources"]:
         lists.append(keyword_list(visible, text, world.analyzer, depth))
     if "vector" in o["sources"]:
-        lists.append(vector_list(world, visible, text, depth))
+        world, share = caught_up(world, visible, text, alone=len(set(o["sources"])) == 1)
+        lists.append(vector_list(world, visible, text, depth, share))
     rows, merged = fused(lists, text, world, o)
     steps = {"fusion": rows}
     delicate = unclear(rows)
@@ -120,7 +130,8 @@ def search(world: World, text: str, options: Mapping[str, Any], now: datetime) -
         rows = diversified(world, rows, o["mmr_lambda"], o["limit"])
     steps["mmr"] = rows
     steps["limit"] = rows[: o["limit"]]
-    return Outcome(lists, steps, merged, delicate)
+    lacking = [record for record in world.records if record.id not in world.vectors]
+    return Outcome(lists, steps, merged, lacking, delicate)
 
 
 # -- which records a query may find ------------------------------------------------------------------------
@@ -191,7 +202,27 @@ def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth
     return ranking
 
 
-def vector_list(world: World, visible: Sequence[Record], text: str, depth: int) -> Ranking:
+def caught_up(world: World, visible: Sequence[Record], text: str, *, alone: bool) -> tuple[World, float]:
+    """The world after a search has embedded what it can, and a factor on the trust of the vector source.
+
+    It embeds up to 32 visible records that have no vector; of more, those among the twenty best by keywords. Where it
+    cannot, the factor is the share of visible records that have a vector.
+    """
+    lacking = [record for record in visible if record.id not in world.vectors]
+    if not text.strip() or (len(lacking) > CATCH_UP and alone):
+        return world, 1.0
+    share = 1.0
+    if len(lacking) > CATCH_UP:
+        covered = 1 - len(lacking) / len(visible)
+        head = [record for record, _ in keyword_list(visible, text, world.analyzer, 20).hits]
+        lacking = [record for record in head if record.id not in world.vectors]
+        share = covered if lacking and not world.willing else 1.0
+    passages = {record.passage for record in lacking if world.willing}
+    new = {record.id: world.embed(record.passage) for record in world.records if record.passage in passages}
+    return replace(world, vectors={**world.vectors, **new}), share
+
+
+def vector_list(world: World, visible: Sequence[Record], text: str, depth: int, share: float) -> Ranking:
     """Exact cosines of the visible records that have a vector."""
     if not text.strip():
         return Ranking("vector")
@@ -199,7 +230,7 @@ def vector_list(world: World, visible: Sequence[Record], text: str, depth: int) 
     scored = [(r, round(dot(query, world.vectors[r.id]), 6)) for r in visible if r.id in world.vectors]
     ranking = best("vector", scored, depth)
     first = ranking.hits[0][0].text[:500] if ranking.hits else text
-    ranking.trust = min(world.legibility(text), world.legibility(first))
+    ranking.trust = share * min(world.legibility(text), world.legibility(first))
     return ranking
 
 

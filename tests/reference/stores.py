@@ -6,7 +6,7 @@ import contextlib
 import random
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from recollect import Memory
 from recollect.errors import RecollectError, StoreError
 from recollect.types import Answer, Put, Record, Restore, Scope
-from reference.search import DEFAULTS, Outcome, World, obstacle, search
+from reference.search import CATCH_UP, DEFAULTS, Outcome, World, obstacle, search
 
 NOW = datetime.now(UTC)
 WORDS = (
@@ -33,7 +33,6 @@ METHODS = ("blend", "rrf", "weighted", "combmnz", "borda")
 NORMALISATIONS = ("none", "minmax", "zscore", "dbsf")
 SHAPES = ((4,), (2, 2, 2, 2), (3, 2, 1, 1, 1), (3, 1, 1, 1, 1, 1, 1, 1), (2, 2, 2, 1, 1, 1, 1))  # squares sum to 16
 DIMENSION, DIFFERENT = 8, 24
-CATCH_UP = 32  # how many records without a vector a search embeds before it answers
 
 
 class TinyEmbedder:
@@ -208,6 +207,8 @@ class Case:
         records: list[Record] = []
         for _ in range(count):
             record = a_record(chance, [known.text for known in records])
+            if count > CATCH_UP:  # how many passages are embedded at once is counted in records
+                record = replace(record, text=f"{record.text} {len(records)}")
             if record.id not in case.known:
                 records.append(record)
                 case.known.append(record.id)
@@ -227,47 +228,40 @@ class Case:
     def compare(self, chance: random.Random) -> Outcome:
         """Run one random query, and compare the answer with the reference."""
         text, options = a_query(chance), some_options(chance)
-        # Of more records than this, a search embeds only some.
-        self.embedder.refuses = chance.random() < 0.4 or len(self.known) > CATCH_UP
+        self.embedder.refuses = chance.random() < 0.4
         if not self.embedder.exact:
             options.pop("mmr", None)  # its cosines are of single precision: ties would be decided by chance
         memory = self.memory
         if chance.random() < 0.2:
             options = {name: value for name, value in options.items() if name not in SCOPED}
-            scope = a_scope(chance)
-            memory = memory.within(scope)
-        world = world_of(self.memory, self.embedder, self.known, {**options, **memory.scope.as_dict()})
-        lacking = [record for record in world.records if record.id not in world.vectors]
-        if len(lacking) > CATCH_UP:
-            options["sources"] = ("vector",)  # beside keywords, a source with so few vectors may not answer
+            memory = memory.within(a_scope(chance))
+        world = world_of(self.memory, self.embedder, self.known)
         answer = memory.search(text, **options)
         now = answer.query.filter.now
-        options |= memory.scope.as_dict()
-        outcome = search(world, text, options, now)
+        outcome = search(world, text, {**options, **memory.scope.as_dict()}, now)
         check(described(answer), outcome)
-        if "vector" in {**DEFAULTS, **options}["sources"] and text.strip():
-            if memory.caller is not None:
-                everything = {**DEFAULTS, **memory.scope.as_dict(), "superseded": True}
-                lacking = [record for record in lacking if obstacle(record, everything, now) is None]
-            assert answer.trace.lag["vectors"] == len(lacking)
+        if any(ranking.source == "vector" for ranking in outcome.lists) and text.strip():
+            everything = {**DEFAULTS, **memory.scope.as_dict(), "superseded": True}
+            visible = [r for r in outcome.lacking if memory.caller is None or obstacle(r, everything, now) is None]
+            assert answer.trace.lag["vectors"] == len(visible)
         return outcome
 
 
-def world_of(memory: Memory, embedder: TinyEmbedder, known: Sequence[str], options: Mapping[str, Any]) -> World:
-    """The records of a store, and which of them have a vector when a search with these options ranks.
-
-    A search embeds the visible records without one itself, unless the embedder refuses.
-    """
+def world_of(memory: Memory, embedder: TinyEmbedder, known: Sequence[str]) -> World:
+    """What a search in a store reads."""
     records = memory.store.records.get(known)
     active = memory.store.spaces.active
     passages = {record.id: record.passage for record in records}
     stored = memory.store.spaces.open(active).known(list(passages.values())) if active else set()
-    o = {**DEFAULTS, **options}
-    embeds = "vector" in o["sources"] and not embedder.refuses
-    saved = {record.passage for record in records if embeds and obstacle(record, o, datetime.now(UTC)) is None}
-    vectors = {key: vector_of(embedder, p) for key, p in passages.items() if p in stored or p in saved}
-    analyzer = memory.store.keywords.analyzer
-    return World(records, vectors, partial(vector_of, embedder), embedder.legibility, analyzer)
+    vectors = {key: vector_of(embedder, passage) for key, passage in passages.items() if passage in stored}
+    return World(
+        records,
+        vectors,
+        partial(vector_of, embedder),
+        not embedder.refuses,
+        embedder.legibility,
+        memory.store.keywords.analyzer,
+    )
 
 
 def vector_of(embedder: TinyEmbedder, text: str) -> list[float]:

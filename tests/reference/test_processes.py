@@ -61,7 +61,7 @@ class Processes:
             for text, options in queries:
                 answer = fresh.search(text, **options)
                 answers = [self.call(number, "search", text, refuses=True, **options) for number in (0, 1)]
-                world = world_of(fresh, embedder, self.known, options)
+                world = world_of(fresh, embedder, self.known)
                 for description, now in [*answers, (described(answer), answer.query.filter.now)]:
                     check(description, search.search(world, text, options, now))
 

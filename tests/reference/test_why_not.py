@@ -87,9 +87,7 @@ def compare(chance: random.Random, path: Path) -> None:
         for _ in range(3):
             embedder.refuses = True  # so that a search changes nothing
             text, options = a_query(chance), some_options(chance)
-            world = world_of(memory, embedder, case.known, options)
-            if len(world.records) - len(world.vectors) > 32:
-                options["sources"] = ("keyword",)
+            world = world_of(memory, embedder, case.known)
             for key in chance.sample(case.known, min(6, len(case.known))):
                 check(memory, world, key, text, options)
             case.change(chance)
