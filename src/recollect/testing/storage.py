@@ -284,7 +284,13 @@ class RecordsContract:
 
         def contents(store: Store) -> Any:
             found = by_keywords(store, "heron 7", Filter(now=NOON))
-            return found, store.records.history("r7"), store.spaces.active, store.notes.get("key")
+            return (
+                list(found.entries),
+                found.among,
+                store.records.history("r7"),
+                store.spaces.active,
+                store.notes.get("key"),
+            )
 
         store_all(store, *(Record(f"r{i}", f"heron number {i}", created_at=NOON) for i in range(20)))
         store.notes.put("key", "value")

@@ -130,6 +130,12 @@ class RankedRows(Sequence[Hit]):
             if row in records:
                 yield self._hit(records[row], score, fold)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the hits are the same, whichever store they come from."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     @staticmethod
     def _hit(record: Record, score: float, fold: bytes) -> Hit:
         return Hit(record.id, score, record=record, text_hash=fold)
