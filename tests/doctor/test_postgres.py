@@ -17,7 +17,7 @@ from recollect.stores.postgres.schema import MIGRATIONS
 
 psycopg = pytest.importorskip("psycopg")
 
-TABLES = ("records", "history", "postings", "tallies", "embeddings", "vectors_1", "meta", "migrations")
+TABLES = ("records", "history", "documents", "blocks", "tallies", "embeddings", "vectors_1", "meta", "migrations")
 GRANTS = """
     GRANT USAGE ON SCHEMA {schema} TO {role};
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
@@ -158,14 +158,14 @@ def test_service_role_passes_with_limited_checks(doctor, place, role, raw):
     ("statement", "what"),
     [
         ("INSERT INTO tallies (scope, records, length) VALUES (1, 1, 8)", "the counts of 1 scopes are wrong"),
-        ("DELETE FROM postings WHERE row IN (SELECT row FROM records LIMIT 7)", "7 records are not in it"),
+        ("DELETE FROM documents WHERE row IN (SELECT row FROM records LIMIT 7)", "7 records are not in it"),
         pytest.param(
-            "UPDATE postings SET often = often + 1 WHERE term = 'heron'",
+            "UPDATE documents SET counts[array_position(terms, 'heron')] = 9 WHERE 'heron' = ANY(terms)",
             "the terms of the record",
             marks=pytest.mark.torture,
         ),
         (
-            "UPDATE postings SET scope = 1 - scope + 2",
+            "UPDATE documents SET scope = 1 - scope + 2",
             "terms of 40 records that were forgotten or belong to another scope",
         ),
     ],

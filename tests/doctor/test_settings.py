@@ -114,11 +114,10 @@ def test_valid_settings_name_their_file(doctor, settings):
     assert doctor()["settings"] == {"check": "settings", "state": "ok", "message": f"read from {path}", "mend": ""}
 
 
-def test_nothing_is_fixed_with_unreadable_settings(doctor, settings, sql, spoil, untouched):
+def test_nothing_is_fixed_with_unreadable_settings(doctor, settings, kept, sql, untouched):
     """It could change the wrong store with the wrong model."""
     settings("embedder = 7\n")
-    kept = spoil()
-    sql(kept, "DELETE FROM embeddings")
+    sql(kept, "DELETE FROM lengths", "DELETE FROM embeddings")
     untouched(kept.parent)
     told = doctor("--fix")
     assert told.code == 3

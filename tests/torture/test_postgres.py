@@ -185,7 +185,7 @@ def check(folder: Path, place: str) -> None:
             "without": 0,
         }
         with memory.store._database.read() as connection:
-            for name in ("postings", "history", "vectors_1"):
+            for name in ("documents", "history", "vectors_1"):
                 found = connection.execute(f"SELECT count(DISTINCT row) FROM {name}").fetchone()
                 assert found == (len(stored),), name
             assert connection.execute("SELECT sum(records) FROM tallies").fetchone() == (len(stored),)

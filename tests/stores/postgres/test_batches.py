@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from support.timing import within
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import StoreError, UsageError
-from recollect.stores.postgres import PostgresStore, keywords, records
+from recollect.stores.postgres import PostgresStore, keywords, postings, records
 from recollect.stores.postgres.database import Connection
 from recollect.stores.postgres.records import SLOTS, Rows
 from recollect.types import Change, Filter, Forget, Put, Record, Supersede
@@ -156,25 +155,17 @@ def test_batches_are_limited_by_characters(monkeypatch: pytest.MonkeyPatch) -> N
     assert [len(some) for some in records._batches(iter(groups))] == [3, 3, 1]
 
 
-def test_many_terms_are_inserted_by_several_statements(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JSON value in PostgreSQL is limited; every record of a batch is found."""
-    monkeypatch.setattr(keywords, "MAX_JSON_LETTERS", 50)
-    store.records.apply([[Put(Record(f"r{number}", f"egret number{number} word{number}")) for number in range(9)]])
-    assert len(store.keywords.search(["egret"], Filter(), 20).entries) == 9
-    assert [match.record.id for match in store.keywords.search(["word7"], Filter(), 20).entries] == ["r7"]
-
-
 def test_parts_are_filled_to_the_limit() -> None:
     """An item above the limit is a part by itself."""
-    assert list(keywords.parted([3, 3, 3, 9, 1, 6, 1], lambda size: size, 7)) == [[3, 3], [3], [9], [1, 6], [1]]
-    assert list(keywords.parted([], lambda size: size, 7)) == []
+    assert list(postings.parted([3, 3, 3, 9, 1, 6, 1], lambda size: size, 7)) == [[3, 3], [3], [9], [1, 6], [1]]
+    assert list(postings.parted([], lambda size: size, 7)) == []
 
 
 def test_reindexing_is_done_in_parts(store: PostgresStore, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction reads a number of characters, not of records; in the end all words are indexed."""
     store.records.apply([[Put(Record(f"r{number}", f"die häuser {number}"))] for number in range(5)])
     asked: list[int] = []
-    monkeypatch.setattr(keywords, "REINDEX_CHARACTERS", 30)
+    monkeypatch.setattr(postings, "REINDEX_CHARACTERS", 30)
     reindex = keywords.reindex
     monkeypatch.setattr(keywords, "reindex", lambda *given: asked.append(given[2]) or reindex(*given))
     other = PostgresStore(place)
@@ -191,7 +182,7 @@ def test_only_the_owner_can_reindex_all_words(
 ) -> None:
     """A service that sees some of the records names who has to do it; the owner's `embed` does."""
     store.records.apply([[Put(Record("adas", "heron of Ada", scope=Scope("ada")))]])
-    raw.execute("DELETE FROM postings; UPDATE meta SET value = 'older' WHERE key = 'keywords'")
+    raw.execute("DELETE FROM documents; DELETE FROM blocks; UPDATE meta SET value = 'older' WHERE key = 'keywords'")
     raw.commit()
     service = PostgresStore(service_place)
     try:
@@ -203,16 +194,6 @@ def test_only_the_owner_can_reindex_all_words(
         assert len(service.keywords.search(["heron"], Filter(scope=Scope("ada")), 5).entries) == 3
     finally:
         service.close()
-
-
-def test_term_counts_are_read_once(store: PostgresStore) -> None:
-    """Not with every row of a ranking."""
-    hits = keywords._HITS.format(name="hits", scoped="true")
-    scored = keywords._SCORED.format(hits=hits, precision=keywords.PRECISION, k1=keywords.K1, b=keywords.B)
-    with store._database.read() as connection:
-        rows = connection.execute(scored, [["heron", "z"], 2.0, 2.0, 9, 9]).fetchall()
-    assert [said and json.loads(said) for *_, said in rows] == [{"heron": 2, "z": 1}, None]
-    assert [match.record.id for match in store.keywords.search(["heron", "z"], Filter(), 9).entries] == ["z", "a"]
 
 
 def test_transaction_uses_the_language_it_read(store: PostgresStore, place: str) -> None:

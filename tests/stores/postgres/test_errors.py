@@ -287,7 +287,7 @@ def nothing_has_changed(memory: Memory) -> None:
     """Only the first record is there, in the truth and in everything derived; and the store works on."""
     assert [record.id for record in memory.store.records.list(EVERYTHING, limit=9)] == ["first"]
     with memory.store._database.read() as connection:
-        for table in ("postings", "history", "vectors_1"):
+        for table in ("documents", "history", "vectors_1"):
             assert connection.execute(f"SELECT DISTINCT row FROM {table}").fetchall() == [(1,)], table
         assert connection.execute("SELECT sum(records) FROM tallies").fetchone() == (1,)
     memory.add("the next heron", id="next")
@@ -446,7 +446,7 @@ def fill_the_disk(own: Any, folder: Path) -> None:
         assert stored
         assert {record.id for record in memory.store.records.list(EVERYTHING, limit=999)} == set(stored)
         with memory.store._database.read() as connection:
-            for table in ("postings", "history"):
+            for table in ("documents", "history"):
                 found = connection.execute(f"SELECT count(DISTINCT row) FROM {table}").fetchone()
                 assert found == (len(stored),), table
         subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)

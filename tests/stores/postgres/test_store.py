@@ -119,16 +119,15 @@ def tables(connection: psycopg.Connection[Any]) -> list[str]:
 def test_raw_sql_without_a_scope_sees_only_global_rows(raw: psycopg.Connection[Any]) -> None:
     """A query that forgets its filter, in every table."""
     names = tables(raw)
-    assert {"records", "history", "postings", "tallies", "embeddings", "vectors_1", "scopes", "notes", "files"} <= set(
-        names
-    )
+    held = {"records", "history", "documents", "blocks", "removals", "tallies", "embeddings", "vectors_1", "scopes"}
+    assert held | {"notes", "files"} <= set(names)
     for name in names:
         said = str(raw.execute(f"SELECT * FROM {name}").fetchall()).lower()
         assert not [word for word in ("ada", "bob") if word in said], name
     assert raw.execute("SELECT id FROM records").fetchall() == [("global",)]
     assert raw.execute("SELECT count(*) FROM vectors_1").fetchone() == (1,)
     assert raw.execute("SELECT count(*) FROM embeddings").fetchone() == (1,)
-    assert raw.execute("SELECT count(DISTINCT row) FROM postings").fetchone() == (1,)
+    assert raw.execute("SELECT count(*) FROM documents").fetchone() == (1,)
 
 
 def test_raw_sql_with_a_scope_sees_that_scope(raw: psycopg.Connection[Any]) -> None:
@@ -139,7 +138,7 @@ def test_raw_sql_with_a_scope_sees_that_scope(raw: psycopg.Connection[Any]) -> N
     keys = {key for (key,) in raw.execute("SELECT id FROM records")}
     assert {"global", "ada1", "adagone", "adachunk"} < keys
     assert raw.execute("SELECT path FROM files").fetchall() == [("/home/secretada.md",)]
-    terms = {term for (term,) in raw.execute("SELECT term FROM postings")}
+    terms = {term for (term,) in raw.execute("SELECT unnest(terms) FROM documents UNION SELECT term FROM blocks")}
     assert "secretada" in terms
     assert "secretbob" not in terms
     raw.execute("SET recollect.note = 'keyada'")
@@ -156,7 +155,9 @@ def test_raw_sql_cannot_change_other_scopes(raw: psycopg.Connection[Any], memory
     for statement in (
         "UPDATE records SET text = 'taken' WHERE id = 'bob1'",
         "DELETE FROM records WHERE id LIKE 'bob%'",
-        f"DELETE FROM postings WHERE scope = {number}",
+        f"DELETE FROM documents WHERE scope = {number}",
+        f"DELETE FROM blocks WHERE scope = {number}",
+        f"DELETE FROM removals WHERE scope = {number}",
         f"DELETE FROM history WHERE scope = {number}",
         f"UPDATE vectors_1 SET vector = NULL WHERE scope = {number}",
         f"DELETE FROM tallies WHERE scope = {number}",
@@ -166,7 +167,9 @@ def test_raw_sql_cannot_change_other_scopes(raw: psycopg.Connection[Any], memory
     for statement in (
         f"UPDATE records SET scope = {number} WHERE id = 'ada1'",
         f"INSERT INTO history (row, scope, id, action, at, detail) VALUES (1, {number}, 'bob1', 'add', 1, '{{}}')",
-        f"INSERT INTO postings VALUES ({number}, 'word', 1, 1, 1)",
+        f"INSERT INTO documents VALUES (99999, {number}, 1, '{{word}}', '{{1}}')",
+        f"INSERT INTO blocks VALUES ('word', {number}, 0, 1, 1, '')",
+        f"INSERT INTO removals (row, scope, terms) VALUES (1, {number}, '{{word}}')",
         f"INSERT INTO tallies (scope, records, length) VALUES ({number}, 1000, 1)",
         f"INSERT INTO vectors_1 (row, scope) VALUES (99999, {number})",
         "INSERT INTO scopes (\"user\") VALUES ('carol')",
@@ -399,9 +402,9 @@ def test_statistics_agree_with_the_records_after_many_writes(place: str) -> None
         for summed, counted in (
             ("SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies",
              "SELECT count(*), coalesce(sum(length), 0) FROM records WHERE forgotten_at IS NULL"),
-            ("SELECT count(DISTINCT row) FROM postings", "SELECT count(*) FROM records WHERE forgotten_at IS NULL"),
-            ("SELECT count(*) FROM postings LEFT JOIN records USING (row) WHERE forgotten_at IS NOT NULL OR id IS NULL",
-             "SELECT 0"),
+            ("SELECT count(*) FROM documents", "SELECT count(*) FROM records WHERE forgotten_at IS NULL"),
+            ("SELECT count(*) FROM documents JOIN records USING (row, scope, length) WHERE forgotten_at IS NULL",
+             "SELECT count(*) FROM documents"),
         ):  # fmt: skip
             assert connection.execute(summed).fetchone() == connection.execute(counted).fetchone(), summed
     for store in stores:

@@ -80,12 +80,13 @@ class PostgresStore(SqlStore):
 
         Small tables are rewritten, unless somebody reads them. Large ones are vacuumed, so that the space is reused.
         """
+        self.keywords.merge_all()  # removed records are in its blocks until then
         with self._database.connect() as connection, translated(self._database.address):
             if self._database.row_security(connection):
                 return "purged records are in no answer; their bytes stay until the owner of the tables vacuums them"
             connection.execute(f"SET lock_timeout TO '{REWRITE_WAIT}'")
             spaces = [f"vectors_{space}" for (space,) in connection.execute("SELECT space FROM spaces")]
-            tables = ("records", "history", "postings", "embeddings", *spaces)
+            tables = ("records", "history", "documents", "blocks", "removals", "embeddings", *spaces)
             left = sorted(table for table in tables if not _rewritten(connection, table))
         return f"purged records are in no answer; bytes of them may stay in {', '.join(left)}" if left else None
 
@@ -170,7 +171,7 @@ class PostgresChanges(SqlChanges):
         deadline = time.monotonic() + REPLAY_SECONDS
         replayed = "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn"
         with contextlib.suppress(StoreError):  # searches do not use a replica that fails
-            written = self._database.one("SELECT pg_current_wal_flush_lsn()::text")
+            written = self._database.one("SELECT pg_current_wal_insert_lsn()::text")
             while time.monotonic() < deadline:
                 with self._database.read(replica=True) as connection:
                     if connection.execute(replayed, written).fetchone() == (True,):

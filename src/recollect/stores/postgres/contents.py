@@ -15,7 +15,8 @@ from psycopg import errors as pg
 from recollect.errors import StoreError
 from recollect.stores import contents
 from recollect.stores.postgres.database import BEGIN_READ, DIALECT, Connection, PostgresDatabase, translated
-from recollect.stores.postgres.keywords import MERGE_TALLIES, IndexedRecord, IndexWriter, PostgresKeywords
+from recollect.stores.postgres.keywords import PostgresKeywords
+from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, IndexWriter
 from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
@@ -106,7 +107,8 @@ class PostgresContents(Contents):
         self._database.write(work)
 
     def finish(self, progress: Progress | None = None) -> None:
-        """Build the indexes of new spaces, and update the planner's statistics."""
+        """Merge the new records, build the indexes of new spaces, and update the planner's statistics."""
+        self._keywords.merge_all()
         with self._database.connect() as connection, translated(self._database.address):
             connection.execute(_INDEX_MEMORY)
             # A server finishes an index whose client was killed. Wait for it instead of building it twice.
@@ -123,7 +125,8 @@ class PostgresContents(Contents):
                 if progress:
                     progress(done + 1, len(spaces))
             connection.execute(MERGE_TALLIES)
-            connection.execute("ANALYZE records, history, postings, embeddings, tallies")
+            connection.execute("VACUUM ANALYZE documents")
+            connection.execute("ANALYZE records, history, blocks, embeddings, tallies")
 
 
 class PostgresSnapshot(contents.SqlSnapshot):
@@ -205,14 +208,10 @@ def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer
         IndexedRecord(row, scopes[scope], record, terms)
         for row, (scope, _, record, terms) in ((row, live[key]) for row, key in numbers)
     ]
-    postings = [
-        (term, each.scope, each.row, count, each.terms.length)
-        for each in stored
-        for term, count in each.terms.counts.items()
-    ]
-    with connection.cursor().copy("COPY postings (term, scope, row, often, length) FROM STDIN") as copy:
-        for posting in sorted(postings):  # in the order of the index, so that neighbours share a page
-            copy.write_row(posting)
+    with connection.cursor().copy("COPY documents (row, scope, length, terms, counts) FROM STDIN") as copy:
+        for each in stored:
+            counts = each.terms.counts
+            copy.write_row((each.row, each.scope, each.terms.length, list(counts), list(counts.values())))
     spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
     writer.add_derived(connection, stored, spaces)
 

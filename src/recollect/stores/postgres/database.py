@@ -27,7 +27,7 @@ from psycopg.types.string import StrDumperUnknown
 from recollect.config import parameters, shown_place
 from recollect.errors import StoreError, UsageError
 from recollect.stores.database import Reading, SqlDatabase
-from recollect.stores.rows import Dialect
+from recollect.stores.rows import Condition, Dialect
 from recollect.types import GLOBAL, Scope
 
 Connection: TypeAlias = psycopg.Connection[TupleRow]
@@ -164,15 +164,26 @@ class Pool:
     @contextlib.contextmanager
     def transaction(self, begin: str) -> Iterator[Connection]:
         """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error."""
-        with self._begun(begin) as (connection, _):
+        with self._begun(lambda connection: connection.execute(begin)) as (connection, _):
             yield connection
             if connection.execute("COMMIT").statusmessage != "COMMIT":
                 raise psycopg.OperationalError("the server rolled the transaction back")
 
-    def one(self, statement: str) -> Any:
+    def one(self, statement: str, values: Sequence[Any] | None = None) -> Any:
         """The first row of a statement's result, in one round trip."""
-        with self._begun(statement) as (_, cursor):
+        with self._begun(lambda connection: connection.execute(statement, values)) as (_, cursor):
             return cursor.fetchone()
+
+    def at_once(self, statements: Sequence[Condition]) -> None:
+        """Run statements that return nothing in one transaction and one round trip."""
+
+        def run(connection: Connection) -> None:
+            with connection.pipeline():
+                for statement, values in statements:
+                    connection.execute(statement, values)
+
+        with self._begun(run):
+            pass
 
     def connect(self) -> Connection:
         """A new connection outside the pool and outside transactions."""
@@ -191,20 +202,20 @@ class Pool:
             self._idle.pop().close()
 
     @contextlib.contextmanager
-    def _begun(self, statement: str) -> Iterator[tuple[Connection, psycopg.Cursor[TupleRow]]]:
+    def _begun(self, first: Callable[[Connection], T]) -> Iterator[tuple[Connection, T]]:
         if not self._slots.acquire(timeout=WAIT_SECONDS):
             message = f"{self._address}: all connections were in use for {WAIT_SECONDS} seconds"
             raise StoreError(message, hint="try again")
         try:
-            connection, cursor = self._first(statement)
+            connection, result = self._first(first)
             try:
-                yield connection, cursor
+                yield connection, result
             finally:
                 self._return(connection)
         finally:
             self._slots.release()
 
-    def _first(self, statement: str) -> tuple[Connection, psycopg.Cursor[TupleRow]]:
+    def _first(self, action: Callable[[Connection], T]) -> tuple[Connection, T]:
         """An idle connection that was lost is replaced."""
         while True:
             try:
@@ -212,7 +223,7 @@ class Pool:
             except IndexError:
                 connection, fresh = self.connect(), True
             try:
-                return connection, connection.execute(statement)
+                return connection, action(connection)
             except CONNECTION_LOST:
                 connection.close()
                 if fresh:
@@ -304,20 +315,47 @@ class PostgresDatabase(SqlDatabase):
             with reading.lock:
                 self._end(reading)
 
-    def write(self, work: Callable[[Connection], T], scope: Scope | None = None) -> T:
-        """Run `work` in one transaction. If it conflicts with another transaction, it runs again."""
+    def write(self, work: Callable[[Connection], T], scope: Scope | None = None, *, first: str = "") -> T:
+        """Run `work` in one transaction, after the statements `first`, which must not wait for a lock.
+
+        If it conflicts with another transaction, it runs again.
+        """
+
+        def attempt() -> T:
+            begin = f"{_BEGIN_WRITE}; {set_scope(scope)}; {first}"
+            with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
+                return work(connection)
+
+        return self._written(attempt)
+
+    def write_at_once(self, statements: Sequence[Condition]) -> None:
+        """Run statements that return nothing, and that may run twice, in one transaction and one round trip."""
+
+        def attempt() -> None:
+            with translated(self.address, CONFLICTS):
+                self._main.at_once(statements)
+
+        self._written(attempt)
+
+    def flush(self) -> None:
+        """Wait until all that was committed is on the disk, in a transaction that holds no lock.
+
+        Commits that notify hold a lock until they end, and would be flushed one after the other.
+        """
+        with translated(self.address):
+            self._main.one("SELECT pg_current_xact_id()")
+
+    def _written(self, attempt: Callable[[], T]) -> T:
         self.check()
         if self.read_only:
             raise StoreError(f"{self.address} was opened read only", hint="open it without read_only")
         self.renew()  # reads that follow see what is written, and no connection is held while waiting for another
         failure: psycopg.Error | None = None
-        for attempt in range(MAX_TRIES):
-            if attempt:
-                time.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311  (not a secret)
+        for number in range(MAX_TRIES):
+            if number:
+                time.sleep(random.uniform(0, 0.005 * 2**number))  # noqa: S311  (not a secret)
             try:
-                begin = f"{_BEGIN_WRITE}; {set_scope(scope)}"
-                with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
-                    return work(connection)
+                return attempt()
             except CONFLICTS as error:
                 failure = error
         if isinstance(failure, pg.UniqueViolation) and failure.diag.constraint_name == "records_id_key":
@@ -333,12 +371,13 @@ class PostgresDatabase(SqlDatabase):
             with contextlib.suppress(StoreError):
                 self.write(work, scope)
 
-    def one(self, statement: str) -> Any:
+    def one(self, statement: str, values: Sequence[Any] | None = None) -> Any:
         self.check()
         if self._reading is not None:
-            return super().one(statement)
+            with self.read() as connection:
+                return connection.execute(statement, values).fetchone()
         with translated(self.address):
-            return self._main.one(statement)
+            return self._main.one(statement, values)
 
     def row_security(self, connection: Connection) -> bool:
         """Whether row-level security applies to our role."""

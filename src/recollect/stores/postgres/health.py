@@ -27,7 +27,7 @@ from recollect.stores.health import (
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres.contents import INDEX_LOCK
 from recollect.stores.postgres.database import PostgresDatabase
-from recollect.stores.postgres.keywords import IndexWriter, TermCounts
+from recollect.stores.postgres.postings import IndexWriter, TermCounts
 from recollect.stores.postgres.schema import MIGRATIONS, version
 from recollect.stores.postgres.vectors import EXACT_UP_TO, MAX_INDEXED_DIMENSION
 from recollect.types import Record
@@ -36,7 +36,8 @@ CONNECT_S = 5  # how long to wait for a server, unless the URL says otherwise
 MAX_BEHIND_BYTES, MAX_BEHIND_S = 64_000_000, 30.0  # how far a replica may be behind without a warning
 
 GUARDED = (  # tables with row-level security, beside those of vectors
-    "scopes", "records", "history", "postings", "tallies", "embeddings", "files", "roots", "notes", "joins",
+    "scopes", "records", "history", "documents", "blocks", "removals", "tallies", "embeddings", "files", "roots",
+    "notes", "joins",
 )  # fmt: skip
 
 _ROW_SECURITY = "SELECT row_security_active('records')::integer"
@@ -71,16 +72,22 @@ _WRONG_TALLIES = f"""
         OR coalesce(held.length, 0) <> coalesce(told.length, 0)
 """
 _STRAY_TERMS = """
-    SELECT count(DISTINCT postings.row) FROM postings LEFT JOIN records ON records.row = postings.row
-        AND forgotten_at IS NULL AND records.scope = postings.scope AND records.length = postings.length
+    SELECT count(*) FROM documents LEFT JOIN records ON records.row = documents.row
+        AND forgotten_at IS NULL AND records.scope = documents.scope AND records.length = documents.length
     WHERE records.row IS NULL
+"""
+_BLOCKS = """
+    SELECT (SELECT coalesce(sum(octet_length(postings) / 16), 0) FROM blocks)::bigint,
+        (SELECT coalesce(sum(cardinality(terms)), 0) FROM documents WHERE merged)::bigint
+        + (SELECT coalesce(sum(cardinality(terms)), 0) FROM removals)::bigint
 """
 _WITHOUT_TERMS = """
     SELECT title, text FROM records WHERE forgotten_at IS NULL AND length(text) <= %s
-        AND NOT EXISTS (SELECT 1 FROM postings WHERE postings.row = records.row) LIMIT %s
+        AND NOT EXISTS (SELECT 1 FROM documents WHERE documents.row = records.row) LIMIT %s
 """
 _SAMPLE_TERMS = """
-    SELECT id, title, text, length, (SELECT json_object_agg(term, often) FROM postings WHERE postings.row = records.row)
+    SELECT id, title, text, length, (SELECT json_object_agg(term, count)
+        FROM documents, unnest(terms, counts) AS held (term, count) WHERE documents.row = records.row)
     FROM records WHERE forgotten_at IS NULL AND row %% %s = 0 AND length(text) <= %s LIMIT %s
 """
 
@@ -298,11 +305,14 @@ def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
         return f"{missing}{' or more' if missing == SAMPLE else ''} records are not in it"
     step = max(1, server.number(_LIVE) // SAMPLE)
     for key, title, text, length, counts in server.rows(_SAMPLE_TERMS, step, MOST_CHARACTERS, SAMPLE):
-        expected = terms(title, text)
-        if length != expected.length or (counts or {}) != expected.counts:
+        analysed = terms(title, text)
+        if length != analysed.length or (counts or {}) != analysed.counts:
             return f"the terms of the record {key} are wrong"
     stray = server.number(_STRAY_TERMS)
-    return f"it has terms of {stray:,} records that were forgotten or belong to another scope" if stray else ""
+    if stray:
+        return f"it has terms of {stray:,} records that were forgotten or belong to another scope"
+    held, expected = server.row(_BLOCKS)
+    return f"its blocks have {held:,} postings, and the records {expected:,}" if held != expected else ""
 
 
 def _catch_up(url: str, reporter: Reporter) -> None:
@@ -312,8 +322,7 @@ def _catch_up(url: str, reporter: Reporter) -> None:
 
 
 def _rebuild(url: str, reporter: Reporter) -> None:
-    stray = "NOT EXISTS (SELECT 1 FROM records WHERE records.row = postings.row AND forgotten_at IS NULL)"
-    _write(url, f"DELETE FROM postings WHERE {stray}", "DELETE FROM meta WHERE key = 'keywords'")
+    _write(url, "DELETE FROM meta WHERE key = 'keywords'")
     _catch_up(url, reporter)
     _recount(url, reporter)
 

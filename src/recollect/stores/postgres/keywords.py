@@ -1,220 +1,71 @@
-"""The keyword index: BM25 over the visible records by SQL, over postings that are written with their record."""
+"""Keyword search: BM25 over the visible records, computed from packed postings that are read in one round trip."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import random
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError
-from recollect.stores.database import K1, TITLE_WEIGHT, B, SqlKeywords
+from recollect.stores.database import K1, B, SqlKeywords
 from recollect.stores.postgres.database import DIALECT, MAX_TRIES, Connection, PostgresDatabase
-from recollect.stores.postgres.rows import RowReader, filtered_rows, ranked_rows, row_reader
-from recollect.stores.rows import from_row, meta, passage_hash, set_meta
-from recollect.types import Filter, RankedList, Record
+from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
+from recollect.stores.postgres.rows import in_scopes, passing, ranked_rows, row_reader
+from recollect.stores.rows import meta, set_meta
+from recollect.types import Filter, RankedList
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PRECISION = 1e9
 """Scores are rounded to nine places, as in the SQLite store, so that the order of summation does not matter."""
 
-MAX_TERM_LENGTH = 500  # a longer term is indexed by its hash: PostgreSQL cannot index long strings
-MAX_JSON_LETTERS = 20_000_000  # letters of the terms in one statement: PostgreSQL limits JSON to 256 MB
-TALLY_MERGE_CHANCE = 256  # one change in so many merges the tallies of its scope
+MERGE_BATCH = 1_000  # new records that are merged into the blocks at once, while somebody waits
+MERGE_BULK = 100_000  # the same where all are merged
 
-REINDEX_BATCH = 200
-REINDEX_CHARACTERS = 2_000_000  # records that are analysed again in one transaction, which takes a few seconds at most
+SPARSE = 8
+"""Scores are added up by row number, unless the numbers span so many times the postings that sorting is faster."""
 
-WORK_MEMORY = "64MB"
-"""Memory for the sums of one search. A term that every fourth record has does not fit into a server's default."""
+_POSTING = np.dtype([("row", ">i8"), ("count", ">f4"), ("length", ">i4")])
+_ELEMENT = np.dtype([("size", ">i4"), ("value", ">i8")])  # of a bigint[], as the server sends it
+_ARRAY_HEAD = 20  # bytes before the elements
 
-_POSTINGS = (
-    "INSERT INTO postings (scope, term, row, often, length)"
-    " SELECT (entry->0)::integer, term.key, (entry->1)::bigint, term.value::real, (entry->2)::integer"
-    " FROM jsonb_array_elements(%s::jsonb) AS entry, jsonb_each_text(entry->3) AS term"
-)
-
-MERGE_TALLIES = (  # one tally for each scope, in place of many
-    "WITH gone AS (DELETE FROM tallies RETURNING scope, records, length) INSERT INTO tallies (scope, records, length)"
-    " SELECT scope, sum(records), sum(length) FROM gone GROUP BY scope"
-)
-
-_MERGE_SCOPE = (
-    "WITH gone AS (DELETE FROM tallies WHERE number IN"
-    " (SELECT number FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED) RETURNING records, length)"
-    " INSERT INTO tallies (scope, records, length)"
-    " SELECT %s, sum(records), sum(length) FROM gone HAVING count(*) > 0"
-)
-
-_HITS = "{name} AS MATERIALIZED (SELECT term, row, often, length FROM postings WHERE {scoped} AND term = ANY(%s))"
-_SCORED = """
-    WITH {hits},
-    weights AS MATERIALIZED (
-        SELECT term, held, ln(1 + (%s - held + 0.5) / (held + 0.5)) AS weight
-        FROM (SELECT term, count(*) AS held FROM hits GROUP BY term) AS counted
-    ),
-    scored AS MATERIALIZED (
-        SELECT row, round({precision} * sum(weight * often / (often + {k1} * (1 - {b} + {b} * length / %s))))
-            / {precision} AS score
-        FROM hits JOIN weights USING (term) GROUP BY row
-    ),
-    head AS MATERIALIZED (
-        SELECT row, score FROM scored
-        WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS best)
-    )
-    SELECT row, score, fold, time, importance, decay,
-        CASE row_number() OVER (ORDER BY score DESC, time DESC, id COLLATE "C")
-            WHEN 1 THEN (SELECT json_object_agg(term, held) FROM weights)::text END
-    FROM head CROSS JOIN LATERAL
-        (SELECT fold, time, id, importance, decay FROM records WHERE records.row = head.row OFFSET 0) AS kept
-    ORDER BY score DESC, time DESC, id COLLATE "C" LIMIT %s
+_BLOCKS = """
+    SELECT (SELECT string_agg(postings, ''::bytea) FROM blocks WHERE blocks.term = wanted.term AND {scoped})
+    FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (term, place) ORDER BY place
 """
-"""OFFSET 0 makes the planner fetch about a hundred records by row; without it, it would read all of them."""
+_UNMERGED = """
+    SELECT place, string_agg(int8send(row) || float4send(count) || int4send(length), ''::bytea)
+    FROM documents, unnest(terms, counts) AS held (term, count)
+    JOIN unnest(%s::text[]) WITH ORDINALITY AS wanted (term, place) USING (term)
+    WHERE NOT merged AND terms && %s::text[] AND {scoped} GROUP BY place
+"""
+_REMOVED = "SELECT array_send(array_agg(row)) FROM removals WHERE {scoped}"
 
-
-class TermCounts(NamedTuple):
-    """The weighted count of each term of a record, and the record's length without stop words."""
-
-    counts: dict[str, float]
-    length: int
-
-
-class IndexedRecord(NamedTuple):
-    """A record with its row, the number of its scope, and its terms."""
-
-    row: int
-    scope: int
-    record: Record
-    terms: TermCounts
+Rows: TypeAlias = "NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)
-class IndexWriter:
-    """Adds records to the indexes and removes them, with statements that return nothing and can be pipelined."""
+class Postings:
+    """The postings of some terms in the visible records, and how many records are visible, with their total length.
 
-    analyzer: Callable[[], Analyzer]
-    analysed: Mapping[tuple[str, str, str], TermCounts] = field(default_factory=dict)
+    `fingerprint` is that of the analysis that made them.
+    """
 
-    def ahead(self, records: Iterable[Record]) -> IndexWriter:
-        """A writer that has analysed some records, so that no transaction waits for that."""
-        return replace(self, analysed={self._key(record): self.terms(record) for record in records})
+    fingerprint: str | None
+    terms: Sequence[NDArray[np.void]]
+    count: int
+    length: int
 
-    def by(self, analyzer: Analyzer) -> IndexWriter:
-        """A writer that uses one analyzer, whatever the language of the store becomes."""
-        return replace(self, analyzer=lambda: analyzer)
-
-    def terms(self, record: Record) -> TermCounts:
-        """The terms of a record; those of the title count more."""
-        if (known := self.analysed.get(self._key(record))) is not None:
-            return known
-        analyzer = self.analyzer()
-        counts: dict[str, float] = {}
-        length = 0
-        for part, weight in ((record.title, TITLE_WEIGHT), (record.text, 1.0)):
-            for token in analyzer.tokens(part):
-                term = term_key(token.term)
-                counts[term] = counts.get(term, 0.0) + weight
-                length += not token.stop
-        return TermCounts(counts, max(1, length))
-
-    def _key(self, record: Record) -> tuple[str, str, str]:
-        return self.analyzer().fingerprint, record.title, record.text
-
-    def add(self, connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
-        """Add records to all indexes."""
-        entries = [(each.scope, each.row, each.terms.length, each.terms.counts) for each in stored]
-        for part in parted(entries, lambda entry: sum(10 + len(term) for term in entry[3]), MAX_JSON_LETTERS):
-            connection.execute(_POSTINGS, (json.dumps(part, ensure_ascii=False),))
-        self.add_derived(connection, stored, spaces)
-
-    @staticmethod
-    def add_derived(connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
-        """Add tallies and vectors. A record without a vector gets an empty row in each vector table."""
-        rows, scopes = [each.row for each in stored], [each.scope for each in stored]
-        lengths = Counter[int]()
-        for each in stored:
-            lengths[each.scope] += each.terms.length
-        for scope, count in Counter(scopes).items():  # a new row for each, so that no transaction waits for another
-            insert = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
-            connection.execute(insert, (scope, count, lengths[scope]))
-            if random.randrange(TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
-                connection.execute(_MERGE_SCOPE, (scope, scope))
-        passages = [passage_hash(each.record.passage) for each in stored]
-        for space in spaces:
-            connection.execute(
-                f"INSERT INTO vectors_{space} (row, scope, vector)"
-                " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
-                " AND embeddings.passage = added.passage FOR KEY SHARE)"  # keeps the vector from being deleted now
-                " FROM unnest(%s::bigint[], %s::integer[], %s::bytea[]) AS added (row, scope, passage)"
-                " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
-                (space, rows, scopes, passages),
-            )
-
-    @staticmethod
-    def remove(connection: Connection, row: int, spaces: Sequence[int]) -> None:
-        """Remove a record from all indexes."""
-        connection.execute("DELETE FROM postings WHERE row = %s", (row,))
-        connection.execute(
-            "INSERT INTO tallies (scope, records, length)"
-            " SELECT scope, -1, -length FROM records WHERE row = %s AND forgotten_at IS NULL",
-            (row,),
-        )
-        for space in spaces:
-            connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
-
-
-def term_key(term: str) -> str:
-    """A term as the index stores it."""
-    if len(term) <= MAX_TERM_LENGTH:
-        return term
-    return f"#{hashlib.blake2b(term.encode(), digest_size=16).hexdigest()}"
-
-
-def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
-    """Analyse the next records again; return the last row, or -1 if there are no more."""
-    sizes: list[Any] = connection.execute(
-        "SELECT row, octet_length(title) + octet_length(text) FROM records"
-        " WHERE forgotten_at IS NULL AND row > %s ORDER BY row LIMIT %s",
-        (after, REINDEX_BATCH),
-    ).fetchall()
-    if not sizes:
-        return -1
-    batch = [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS))]
-    select = DIALECT.select.replace("SELECT ", "SELECT records.row, records.scope, ", 1)
-    rows = connection.execute(
-        f"{select} WHERE forgotten_at IS NULL AND row = ANY(%s) ORDER BY records.id FOR UPDATE OF records", (batch,)
-    ).fetchall()
-    stored = [
-        IndexedRecord(row, scope, record := from_row(fields), writer.terms(record)) for row, scope, *fields in rows
-    ]
-    with connection.pipeline():
-        for each in stored:
-            writer.remove(connection, each.row, ())
-            connection.execute("UPDATE records SET length = %s WHERE row = %s", (each.terms.length, each.row))
-        if stored:
-            writer.add(connection, stored, ())
-    return int(batch[-1])
-
-
-def parted(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Consecutive items in lists of at most a total size; a larger item is a list of its own."""
-    part: list[T] = []
-    room = limit
-    for item in items:
-        room -= (needed := size(item))
-        if part and room < 0:
-            yield part
-            part, room = [], limit - needed
-        part.append(item)
-    if part:
-        yield part
+    def weights(self) -> list[float]:
+        """The inverse document frequency of each term."""
+        return [math.log(1 + (self.count - each.size + 0.5) / (each.size + 0.5)) for each in self.terms]
 
 
 class PostgresKeywords(SqlKeywords):
@@ -244,9 +95,14 @@ class PostgresKeywords(SqlKeywords):
         for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
             with self._database.read(where.scope, replica=attempt == 0) as connection:
-                if meta(connection, "keywords") == self._analyzer.fingerprint:
-                    read = row_reader(self._database, where, replica=attempt == 0)
-                    return _search(connection, keys, where, depth, read)
+                postings = read_postings(connection, keys, where)
+                current = postings.fingerprint == self._analyzer.fingerprint
+                ranked = _ranked(connection, postings, depth) if current else []
+            if current:
+                read = row_reader(self._database, where, replica=attempt == 0)
+                entries, duplicates = ranked_rows(ranked, depth, read)
+                weight = sum(postings.weights()) if postings.count > 0 else 0.0
+                return RankedList("", entries, max_score=weight, among=max(0, postings.count), duplicates=duplicates)
             self._database.renew()
             self.catch_up()
         raise StoreError("the language of the store is changed again and again", hint="use one language")
@@ -278,18 +134,41 @@ class PostgresKeywords(SqlKeywords):
                 hint="open it once as the owner of its tables: run `recollect embed` as that role",
             )
 
+        unfinished = f"unfinished {fingerprint}"  # an interrupted rebuild continues
+
+        def begin(connection: Connection) -> None:
+            lock_index(connection)
+            if meta(connection, "keywords") not in (fingerprint, unfinished):
+                clear(connection)
+                set_meta(connection, "keywords", unfinished)
+
         def analyse(connection: Connection, after: int) -> int:
             analyzer = self.lock_language(connection)
-            if analyzer.fingerprint != fingerprint:
-                return -1
+            if analyzer.fingerprint != fingerprint or meta(connection, "keywords") != unfinished:
+                return -1  # another process has changed the language, or has finished
             last = reindex(connection, IndexWriter(lambda: analyzer), after)
             if last < 0:
                 set_meta(connection, "keywords", fingerprint)
             return last
 
+        self._database.write(begin)
         last = 0
         while last >= 0:
             last = self._database.write(partial(analyse, after=last))
+        self.merge_all()
+
+    def merge(self) -> None:
+        """Move some new records into the blocks, unless another process does. Nothing is lost if it fails."""
+
+        def work(connection: Connection) -> None:
+            _merge(connection, MERGE_BATCH, patient=False)
+
+        self._database.try_write(work)
+
+    def merge_all(self) -> None:
+        """Move all new records into the blocks, so that searches are fast and nothing of removed ones is left."""
+        while self._database.write(lambda connection: _merge(connection, MERGE_BULK, patient=True)):
+            pass
 
     def _follow(self, row: Any) -> Analyzer:
         """The analyzer of the language in a row of `meta`. Another thread may read another language meanwhile."""
@@ -307,30 +186,98 @@ class PostgresKeywords(SqlKeywords):
         return language
 
 
-def _search(connection: Connection, terms: Sequence[str], where: Filter, depth: int, read: RowReader) -> RankedList:
-    rows = filtered_rows(connection, where)
-    if rows.count <= 0:
-        return RankedList("", among=0)
-    in_scopes, scopes = rows.in_scopes
-    in_rows, values = rows.in_rows
-    hits = _HITS.format(name="hits", scoped=in_scopes)
-    if in_rows != "true":
-        every = _HITS.format(name="every", scoped=in_scopes)
-        hits = f"{every}, hits AS MATERIALIZED (SELECT * FROM every WHERE {in_rows})"
-    scored = _SCORED.format(hits=hits, precision=PRECISION, k1=K1, b=B)
-    connection.execute(f"SET LOCAL work_mem TO '{WORK_MEMORY}'")
-    mean_length = rows.length / rows.count or 1.0
-    parameters = [*scopes, list(terms), *values, float(rows.count), mean_length]
+def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
+    """Read what the score of a query needs, in one round trip."""
+    scoped, scopes = in_scopes(where)
+    of_fields = bool(where.as_of or any(DIALECT.of_fields(where)))
+    selected, values = DIALECT.matching(where) if of_fields else passing(where)
+    keys = list(terms)
+    cursors = [connection.cursor(binary=True) for _ in range(6)]
+    with connection.pipeline():
+        language, rows, tallied, removed, blocks, unmerged = (
+            cursor.execute(sql, parameters)
+            for cursor, (sql, parameters) in zip(
+                cursors,
+                (
+                    ("SELECT value FROM meta WHERE key = 'keywords'", None),
+                    (f"SELECT array_send(array_agg(row)), sum(length) FROM records WHERE {selected}", values),
+                    (f"SELECT sum(records)::bigint, sum(length)::bigint FROM tallies WHERE {scoped}", scopes),
+                    (_REMOVED.format(scoped=scoped), scopes),
+                    (_BLOCKS.format(scoped=scoped), [*scopes, keys]),
+                    (_UNMERGED.format(scoped=scoped), [keys, keys, *scopes]),
+                ),
+                strict=True,
+            )
+        )
+    (fingerprint,) = language.fetchone() or (None,)
+    packed, length = rows.fetchone() or (None, None)
+    listed, length = _numbers(packed), length or 0
+    removed_rows = _numbers((removed.fetchone() or (None,))[0])
+    news: dict[int, bytes] = dict(unmerged.fetchall())
+    found = []
+    for place, (block,) in enumerate(blocks, 1):
+        merged = np.frombuffer(block or b"", _POSTING)
+        if removed_rows.size:
+            merged = merged[np.isin(merged["row"], removed_rows, invert=True)]
+        postings = np.concatenate([merged, np.frombuffer(news[place], _POSTING)]) if place in news else merged
+        if of_fields or listed.size:
+            postings = postings[np.isin(postings["row"], listed, invert=not of_fields)]
+        found.append(postings)
+    if of_fields:
+        return Postings(fingerprint, found, listed.size, length)
+    total, total_length = tallied.fetchone() or (None, None)
+    return Postings(fingerprint, found, (total or 0) - listed.size, (total_length or 0) - length)
+
+
+def _numbers(packed: bytes | None) -> Rows:
+    """A bigint[] that `array_send` wrote."""
+    return np.frombuffer((packed or b"")[_ARRAY_HEAD:], _ELEMENT)["value"].astype(np.int64)
+
+
+def _ranked(connection: Connection, postings: Postings, depth: int) -> list[tuple[Any, ...]]:
+    """What `ranked_rows` takes: at least the `depth` best texts by BM25. Ties: newer first, then by id."""
+    if postings.count <= 0:
+        return []
+    rows, scores = _scored(postings)
     limit = depth
     while True:
-        ranked = connection.cursor(binary=True).execute(scored, [*parameters, limit, limit]).fetchall()
-        entries, duplicates = ranked_rows([each[:6] for each in ranked], depth, read)
-        if len(entries) >= depth or len(ranked) < limit:
-            break
+        head = scores >= np.partition(scores, -limit)[-limit] if limit < scores.size else np.full(scores.size, True)
+        best = dict(zip(rows[head].tolist(), scores[head].tolist(), strict=True))
+        columns: list[Any] = connection.cursor(binary=True).execute(
+            "SELECT row, fold, time, importance, decay FROM records WHERE row = ANY(%s)"
+            ' ORDER BY time DESC, id COLLATE "C"',
+            (list(best),),
+        ).fetchall()  # fmt: skip
+        ranked = sorted(((row, best[row], *others) for row, *others in columns), key=itemgetter(1), reverse=True)
+        if limit >= scores.size or len({fold for _, _, fold, *_ in ranked[:limit]}) >= depth:
+            return ranked[:limit]
         limit *= 4
-    counts = json.loads(ranked[0][6]) if ranked else {}
-    weights = (math.log(1 + (rows.count - (n := counts.get(term, 0)) + 0.5) / (n + 0.5)) for term in terms)
-    return RankedList("", entries, max_score=sum(weights), among=rows.count, duplicates=duplicates)
+
+
+def _scored(postings: Postings) -> tuple[Rows, NDArray[np.float64]]:
+    """The rows that have a term, and their scores."""
+    mean = postings.length / postings.count or 1.0
+    rows, parts = [np.zeros(0, np.int64)], [np.zeros(0)]
+    for each, weight in zip(postings.terms, postings.weights(), strict=True):
+        count = each["count"].astype(np.float64)
+        parts.append(weight * count / (count + K1 * (1 - B + B * each["length"].astype(np.float64) / mean)))
+        rows.append(each["row"].astype(np.int64))
+    every, values = np.concatenate(rows), np.concatenate(parts)
+    low, span = (int(every.min()), int(np.ptp(every)) + 1) if every.size else (0, 1)
+    if span <= SPARSE * every.size + 1_000_000:
+        sums = np.bincount(every - low, weights=values, minlength=1)
+        different = np.flatnonzero(sums)
+        sums, different = sums[different], different + low
+    else:
+        different, places = np.unique(every, return_inverse=True)
+        sums = np.bincount(places, weights=values)
+    return different, np.rint(sums * PRECISION) / PRECISION
+
+
+def _merge(connection: Connection, most: int, *, patient: bool) -> int:
+    connection.execute("SET LOCAL synchronous_commit TO off")  # the records stay where they are if it is lost
+    row = connection.execute("SELECT merge_postings(%s, %s)", (most, patient)).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _record_count(connection: Connection) -> int:

@@ -1,5 +1,7 @@
 """Records and their history, changed in short transactions together with everything that is derived from them."""
 
+import functools
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +14,8 @@ from psycopg import errors as pg
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase, set_scope
-from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter, PostgresKeywords
+from recollect.stores.postgres.keywords import PostgresKeywords
+from recollect.stores.postgres.postings import IndexedRecord, IndexWriter, stored_vector
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
 from recollect.stores.rows import COLUMNS, micros, passage_hash, to_row
@@ -23,6 +26,8 @@ MAX_CHARACTERS = 10_000_000
 MAX_SECONDS = 0.1
 """Limits of one batch of changes. A batch is written when it is full or this old, so that nobody waits long."""
 
+MERGE_CHANCE = 500  # one change in so many merges new records into the blocks of the keyword index
+
 CHANNEL = "recollect"  # the channel of NOTIFY; the payload is the schema
 
 TEXT_LOCKS = 0x52434C57
@@ -30,7 +35,13 @@ SLOTS = 256  # advisory locks for adding the same text at once. They are few bec
 
 _INSERT = (
     f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
-    f" VALUES ({', '.join(['%s'] * (len(COLUMNS) + 2))}) ON CONFLICT (id) DO NOTHING RETURNING row"
+    f" VALUES ({', '.join(['%s'] * (len(COLUMNS) + 2))}) ON CONFLICT (id) DO NOTHING"
+    " RETURNING row, scope, length, passage"
+)
+_KNOWN = (
+    "SELECT ARRAY(SELECT space FROM spaces ORDER BY space),"
+    " ARRAY(SELECT DISTINCT fold FROM records WHERE fold = ANY(%s::bytea[])),"
+    " ARRAY(SELECT id FROM records WHERE id = ANY(%s::text[]))"
 )
 _REPLACE = (
     f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{column} = %s' for column in COLUMNS)},"
@@ -42,6 +53,23 @@ _NOTE = (
     " FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[]) WITH ORDINALITY AS note (id, action, at, detail, n)"
     " JOIN records USING (id) ORDER BY n"
 )
+
+
+@functools.cache
+def _insertion(spaces: tuple[int, ...]) -> str:
+    """The statement that inserts a new record into its table, the tallies and all indexes."""
+    places = (
+        f"space_{space} AS (INSERT INTO vectors_{space} (row, scope, vector) SELECT row, scope,"
+        f" {stored_vector(space, 'new')} FROM new)"
+        for space in spaces
+    )
+    parts = (
+        f"new AS ({_INSERT})",
+        "document AS (INSERT INTO documents SELECT row, scope, length, %s::text[], %s::real[] FROM new)",
+        "tally AS (INSERT INTO tallies (scope, records, length) SELECT scope, 1, length FROM new)",
+        *places,
+    )
+    return f"WITH {', '.join(parts)} SELECT row FROM new"
 
 
 class Rows(ledger.Table):
@@ -70,14 +98,13 @@ class Rows(ledger.Table):
         ids = list(set(ids_of(changes)))
         texts = merged_texts(changes)
         with self.connection.pipeline():
-            spaces = self.connection.execute("SELECT space FROM spaces ORDER BY space")
             lock_texts(self.connection, changes)
-            known = self.connection.execute("SELECT DISTINCT fold FROM records WHERE fold = ANY(%s)", (list(texts),))
-            stored = self.connection.execute("SELECT id FROM records WHERE id = ANY(%s)", (ids,))
-            scopes = {put.record.scope: self.connection.execute(*find_scope(put.record.scope)) for put in puts}
-        self._spaces = [space for (space,) in spaces]
-        self._new_texts = texts - {bytes(fold) for (fold,) in known}
-        stored_ids = [key for (key,) in stored]
+            known = self.connection.execute(_KNOWN, (list(texts), ids))
+            scopes = {
+                scope: self.connection.execute(*find_scope(scope)) for scope in {put.record.scope for put in puts}
+            }
+        self._spaces, folds, stored_ids = known.fetchone() or ([], [], [])
+        self._new_texts = texts - set(map(bytes, folds))
         self._new_ids = set(ids) - set(stored_ids)
         if len(stored_ids) > 1:  # all transactions lock in the same order, which avoids deadlocks
             self.connection.execute("SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (stored_ids,))
@@ -85,14 +112,22 @@ class Rows(ledger.Table):
 
     def flush(self) -> None:
         """Insert buffered records, ordered by id, and buffered history, in the order of the changes."""
-        stored = self._insert([self._buffer[key] for key in sorted(self._buffer)]) if self._buffer else []
-        self._new_ids -= self._buffer.keys()
-        self._new_texts -= self._buffered_texts
+        records = [self._buffer[key] for key in sorted(self._buffer)]
+        scopes = [self._scope(record.scope) for record in records]
+        insert = _insertion(tuple(self._spaces))
         with self.connection.pipeline():
-            if stored:
-                self.writer.add(self.connection, stored, self._spaces)
+            inserted = []
+            for record, scope in zip(records, scopes, strict=True):
+                terms, length = self.writer.terms(record)
+                values = [*to_row(record), scope, length, list(terms), list(terms.values())]
+                inserted.append(self.connection.execute(insert, values))
+            self.writer.merge_tallies(self.connection, scopes)
             if self._events:
                 self.connection.execute(_NOTE, [list(column) for column in zip(*self._events, strict=True)])
+        rows = [cursor.fetchone() for cursor in inserted]
+        self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
+        self._new_ids -= self._buffer.keys()
+        self._new_texts -= self._buffered_texts
         for buffer in (self._buffer, self._buffered_texts, self._events):
             buffer.clear()
 
@@ -140,19 +175,6 @@ class Rows(ledger.Table):
 
     def drop_orphan(self, passage: bytes) -> None:
         self.connection.execute("SELECT drop_orphan(%s)", (passage,))
-
-    def _insert(self, records: Sequence[Record]) -> list[IndexedRecord]:
-        scopes = [self._scope(record.scope) for record in records]
-        terms = [self.writer.terms(record) for record in records]
-        values = [
-            [*to_row(record), scope, counts.length]
-            for record, scope, counts in zip(records, scopes, terms, strict=True)
-        ]
-        with self.connection.cursor() as cursor:
-            cursor.executemany(_INSERT, values, returning=True)
-            rows = [result.fetchone() for result in cursor.results()]
-        self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
-        return list(map(IndexedRecord, (int(row[0]) for row in rows if row), scopes, records, terms))
 
     def _refuse_taken(self, ids: Sequence[str]) -> None:
         """Ids that another transaction has just inserted. If their records are visible, the changes are made again."""
@@ -203,6 +225,7 @@ class PostgresRecords(SqlRecords):
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords, scope: Scope | None = None) -> None:
         super().__init__(database, scope)
         self._keywords = keywords
+        self._first = f"SET LOCAL synchronous_commit TO off; SELECT pg_notify('{CHANNEL}', '{database.schema}')"
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         stored: list[Record] = []
@@ -211,11 +234,14 @@ class PostgresRecords(SqlRecords):
             puts = (change for group in batch for change in group if isinstance(change, Put))
             writer = self._keywords.writer.ahead(put.record for put in puts)
             try:
-                stored += self._database.write(partial(self._apply, batch, writer), self._scope)
+                stored += self._database.write(partial(self._apply, batch, writer), self._scope, first=self._first)
+                self._database.flush()
             except RecollectError as error:
                 error.applied = applied
                 raise
             applied += len(batch)
+            if random.randrange(MERGE_CHANCE) < sum(map(len, batch)):  # noqa: S311  (not a secret)
+                self._keywords.merge()
         return stored
 
     def _apply(self, groups: Sequence[Sequence[Change]], writer: IndexWriter, connection: Connection) -> list[Record]:
@@ -226,7 +252,6 @@ class PostgresRecords(SqlRecords):
             rows.prepare(changes)
             stored += [record for change in changes for record in ledger.apply(rows, change)]
             rows.flush()
-        connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
         return stored
 
     def _by_scope(self, connection: Connection, groups: Sequence[Sequence[Change]]) -> Iterator[list[Change]]:

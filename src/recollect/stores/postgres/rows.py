@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
 from recollect.stores.rows import Condition, all_of, from_row, of_time, visible_to
-from recollect.types import Filter, Record, Scope
+from recollect.types import Filter, Hit, Record, Scope
 from recollect.types.search import RankedRows
 
 RowReader: TypeAlias = Callable[[Sequence[int]], Mapping[int, Record]]  # `RankedRows.read`
@@ -36,49 +36,53 @@ def visible_scopes(connection: Connection, scope: Scope) -> list[int]:
     return [number for (number,) in connection.execute(f"SELECT scope FROM scopes WHERE {condition}", values)]
 
 
+def in_scopes(where: Filter) -> Condition:
+    """The scopes that a filter admits, as a condition on the column of any table."""
+    if where.any_scope:
+        return "true", []
+    condition, values = visible_to(where.scope)
+    return f"scope = ANY(ARRAY(SELECT scope FROM scopes WHERE {condition}))", values
+
+
+def passing(where: Filter) -> Condition:
+    """The records of these scopes that are hidden because they have expired or are superseded, which are few."""
+    return all_of([
+        ("forgotten_at IS NULL AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL)", []),
+        in_scopes(where), (f"NOT ({(current := all_of(list(of_time(where))))[0]})", current[1]),
+    ])  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class FilteredRows:
-    """What a filter lets through, as conditions that index scans need, and how much it is.
+    """What a filter lets through, as a condition on the columns `row` and `scope`, and how many records that are.
 
-    Usually that is some scopes without hidden rows: superseded and expired records are few. Rows of a filter on fields
-    or on a time in the past are selected instead.
+    Usually that is some scopes without hidden rows. Rows of a filter on fields or on a time in the past are selected
+    instead.
     """
 
-    in_scopes: Condition
-    in_rows: Condition
-    """For rows of these scopes."""
+    condition: Condition
     count: int
-    length: int
 
 
 def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
     """Prepare a filter for index scans."""
-    scopes: Condition = ("true", [])
-    if not where.any_scope:
-        scopes = ("scope = ANY(%s)", [visible_scopes(connection, where.scope)])
+    scopes = in_scopes(where)
     if where.as_of or any(DIALECT.of_fields(where)):
         condition, values = DIALECT.matching(where)
-        sums = f"SELECT count(*), coalesce(sum(length), 0) FROM records WHERE {condition}"
-        count, length = connection.execute(sums, values).fetchone() or (0, 0)
+        row = connection.execute(f"SELECT count(*) FROM records WHERE {condition}", values).fetchone()
         rows = (f"row IN (SELECT row FROM records WHERE {condition})", values)
-        return FilteredRows(scopes, rows, int(count), int(length))
-    current, values = all_of(list(of_time(where)))
+        return FilteredRows(all_of([scopes, rows]), int(row[0]) if row else 0)
+    condition, values = passing(where)
     with connection.pipeline():
-        passing = connection.execute(
-            "SELECT row, length FROM records WHERE forgotten_at IS NULL"
-            " AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL)"
-            f" AND {scopes[0]} AND NOT ({current})",
-            [*scopes[1], *values],
-        )
-        sums = f"SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies WHERE {scopes[0]}"
-        tallied = connection.execute(sums, scopes[1])
-    hidden: dict[int, int] = dict(passing.fetchall())
-    count, length = tallied.fetchone() or (0, 0)
-    rows = ("row NOT IN (SELECT unnest(%s::bigint[]))", [list(hidden)]) if hidden else ("true", [])
-    return FilteredRows(scopes, rows, int(count) - len(hidden), int(length) - sum(hidden.values()))
+        listed = connection.execute(f"SELECT row FROM records WHERE {condition}", values)
+        tallied = connection.execute(f"SELECT coalesce(sum(records), 0) FROM tallies WHERE {scopes[0]}", scopes[1])
+    hidden = [row for (row,) in listed]
+    (count,) = tallied.fetchone() or (0,)
+    rows = ("row NOT IN (SELECT unnest(%s::bigint[]))", [hidden]) if hidden else ("true", [])
+    return FilteredRows(all_of([scopes, rows]), int(count) - len(hidden))
 
 
-def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) -> tuple[RankedRows, int]:
+def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) -> tuple[Sequence[Hit], int]:
     """The first `depth` different texts of ranked (row, score, fold, time, importance, decay), and the duplicates."""
     folds: set[bytes] = set()
     first: list[tuple[Any, ...]] = []
@@ -91,7 +95,9 @@ def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) 
         else:
             folds.add(each[2])
             first.append(each)
-    rows, scores, hashes, times, importances, decays = zip(*first, strict=True) if first else ((),) * 6
+    if not first:
+        return (), duplicates
+    rows, scores, hashes, times, importances, decays = zip(*first, strict=True)
     return RankedRows(rows, scores, hashes, times, importances, decays, read), duplicates
 
 

@@ -255,6 +255,126 @@ _SQL = {
         END LOOP;
     END $$;
 """,
+    "postings in blocks, and the terms of each record": """
+    -- The terms of each live record. A search reads those that are not merged yet here, all others in the blocks.
+    CREATE TABLE documents (
+        row bigint PRIMARY KEY,
+        scope integer NOT NULL,
+        length integer NOT NULL,
+        terms text[] COLLATE "C" NOT NULL,
+        counts real[] NOT NULL,
+        merged boolean NOT NULL DEFAULT false
+    );
+    CREATE INDEX documents_unmerged ON documents (scope) WHERE NOT merged;
+    -- The postings of a term in a scope, 16 bytes each: row (bigint), count (real), length (integer), as PostgreSQL
+    -- sends them. Part 0 grows; a full one gets another number. `low` and `high` are its least and its greatest row.
+    CREATE TABLE blocks (
+        term text COLLATE "C" NOT NULL,
+        scope integer NOT NULL,
+        part bigint NOT NULL,
+        low bigint NOT NULL,
+        high bigint NOT NULL,
+        postings bytea NOT NULL,
+        PRIMARY KEY (term, scope, part)
+    ) WITH (fillfactor = 80);
+    ALTER TABLE blocks ALTER COLUMN postings SET STORAGE EXTERNAL;
+    CREATE SEQUENCE block_parts;
+    -- Records that are in blocks and no longer count there. One that was edited is also an unmerged document.
+    CREATE TABLE removals (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        row bigint NOT NULL,
+        scope integer NOT NULL,
+        terms text[] COLLATE "C" NOT NULL
+    );
+    CREATE INDEX removals_scope ON removals (scope) INCLUDE (row);
+    CREATE INDEX removals_row ON removals (row);
+
+    ALTER TABLE documents ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON documents USING (scope IN (SELECT scope FROM mine));
+    ALTER TABLE blocks ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON blocks USING (scope IN (SELECT scope FROM mine));
+    ALTER TABLE removals ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON removals USING (scope IN (SELECT scope FROM mine));
+
+    -- Moves up to `most` removals and unmerged documents, of all scopes, into the blocks; returns how many it moved.
+    -- One transaction at a time does so; with `patient` it waits for another. Readers see the documents or the blocks,
+    -- as their snapshot is.
+    CREATE FUNCTION merge_postings(most integer, patient boolean) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
+    DECLARE numbers bigint[];
+    DECLARE full_terms text[];
+    DECLARE full_scopes integer[];
+    DECLARE moved bigint;
+    BEGIN
+        IF patient THEN
+            PERFORM pg_advisory_xact_lock(1380142160, current_schema()::regnamespace::oid::integer);
+        ELSIF NOT pg_try_advisory_xact_lock(1380142160, current_schema()::regnamespace::oid::integer) THEN
+            RETURN 0;
+        END IF;
+        numbers := ARRAY(SELECT number FROM removals ORDER BY number LIMIT most);
+        IF cardinality(numbers) > 0 THEN
+            WITH dead AS (
+                SELECT term, scope, array_agg(int8send(row)) AS rows, min(row) AS low, max(row) AS high
+                FROM removals, unnest(terms) AS term WHERE number = ANY(numbers) GROUP BY term, scope
+            )
+            UPDATE blocks SET postings = (
+                SELECT coalesce(string_agg(posting, ''::bytea ORDER BY place), ''::bytea)
+                FROM (SELECT blocks.postings || ''::bytea AS held OFFSET 0) AS block,
+                    generate_series(1, octet_length(held), 16) AS place,
+                    LATERAL substring(held FROM place FOR 16) AS posting
+                WHERE NOT EXISTS (SELECT 1 FROM unnest(dead.rows) AS row WHERE row = substring(posting FROM 1 FOR 8))
+            )
+            FROM dead WHERE blocks.term = dead.term AND blocks.scope = dead.scope
+                AND blocks.low <= dead.high AND blocks.high >= dead.low;
+            DELETE FROM blocks USING removals, unnest(terms) AS dead
+                WHERE number = ANY(numbers) AND blocks.term = dead AND blocks.scope = removals.scope
+                AND octet_length(postings) = 0;
+            DELETE FROM removals WHERE number = ANY(numbers);
+        END IF;
+        WITH moving AS (
+            UPDATE documents SET merged = true WHERE row IN (
+                SELECT row FROM documents WHERE NOT merged
+                    AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.row = documents.row)
+                LIMIT most FOR UPDATE SKIP LOCKED)
+            RETURNING row, scope, length, terms, counts
+        ), written AS (
+            INSERT INTO blocks (term, scope, part, low, high, postings)
+            SELECT term, scope, 0, min(row), max(row),
+                string_agg(int8send(row) || float4send(count) || int4send(length), ''::bytea ORDER BY row)
+            FROM moving, unnest(terms, counts) AS held (term, count) GROUP BY term, scope ORDER BY term, scope
+            ON CONFLICT (term, scope, part) DO UPDATE SET postings = blocks.postings || excluded.postings,
+                low = least(blocks.low, excluded.low), high = greatest(blocks.high, excluded.high)
+            RETURNING term, scope, octet_length(postings) AS size
+        )
+        SELECT (SELECT count(*) FROM moving), array_agg(term), array_agg(scope) INTO moved, full_terms, full_scopes
+        FROM written WHERE size >= 1600;
+        UPDATE blocks SET part = nextval('block_parts') FROM unnest(full_terms, full_scopes) AS filled (term, scope)
+            WHERE blocks.term = filled.term AND blocks.scope = filled.scope AND part = 0;
+        RETURN moved + cardinality(numbers);
+    END $$;
+
+    -- Those who may use the new tables are those who may use the old one. The next search analyses the records again.
+    DO $$
+    DECLARE held record;
+    BEGIN
+        EXECUTE format('ALTER FUNCTION merge_postings SET search_path TO %I, pg_temp', current_schema());
+        REVOKE EXECUTE ON FUNCTION merge_postings FROM PUBLIC;
+        FOR held IN SELECT privilege_type AS allowed,
+                CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END AS role
+            FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = 'postings'::regclass
+        LOOP
+            EXECUTE format('GRANT %s ON documents, blocks, removals TO %s', held.allowed, held.role);
+            IF held.allowed = 'INSERT' THEN
+                EXECUTE format('GRANT EXECUTE ON FUNCTION merge_postings TO %s', held.role);
+            END IF;
+        END LOOP;
+    END $$;
+    DROP TABLE postings;
+    DELETE FROM meta WHERE key = 'keywords' AND EXISTS (SELECT 1 FROM records WHERE forgotten_at IS NULL);
+
+    -- A search in one category reads its rows here.
+    CREATE INDEX records_category ON records (category) INCLUDE (row, scope, length, superseded_at, expires_at)
+        WHERE forgotten_at IS NULL AND category IS NOT NULL;
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""

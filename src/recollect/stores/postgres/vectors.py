@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +88,9 @@ class PostgresVectors(VectorIndex):
                 rows, more = self._nearest(connection, visible, vector, wanted)
                 entries, duplicates = ranked_rows(self._measured(connection, rows, vector)[:wanted], depth, read)
                 if len(entries) >= depth or not more:
-                    return RankedList("", entries, duplicates=duplicates)
+                    break
                 wanted *= 4
+        return RankedList("", entries, duplicates=duplicates)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         with self._database.read(self.scope) as connection:
@@ -113,9 +113,8 @@ class PostgresVectors(VectorIndex):
 
     def known(self, passages: Sequence[str]) -> set[str]:
         hashes = {passage_hash(passage): passage for passage in passages}
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT kept_passages(%s, %s)", (self._number, list(hashes)))
-            return {hashes[bytes(key)] for (key,) in rows}
+        (known,) = self._database.one("SELECT ARRAY(SELECT kept_passages(%s, %s))", (self._number, list(hashes)))
+        return {hashes[bytes(key)] for key in known}
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
         if where is None:
@@ -123,31 +122,29 @@ class PostgresVectors(VectorIndex):
             return int(total) - int(without), int(without)
         with self._database.read(where.scope) as connection:
             visible = filtered_rows(connection, where)
-            condition, values = _in_table(visible)
+            condition, values = visible.condition
             count = f"SELECT count(*) FROM {self._table} WHERE vector IS NULL AND {condition}"
             row = connection.execute(count, values).fetchone()
         without = int(row[0]) if row else 0
         return visible.count - without, without
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
-        def write(connection: Connection, part: slice) -> None:
-            keys = [passage_hash(passage) for passage in passages[part]]
-            with connection.pipeline():
-                connection.execute(
-                    "INSERT INTO embeddings (space, passage, vector)"
-                    " SELECT %s, * FROM unnest(%s::bytea[], %s::vector[]) ON CONFLICT DO NOTHING",
-                    (self._number, keys, [_literal(vector) for vector in vectors[part]]),
-                )
-                connection.execute("SELECT attach_vectors(%s, %s)", (self._number, keys))
-
         for start in range(0, len(passages), SAVE_BATCH):
-            self._database.write(partial(write, part=slice(start, start + SAVE_BATCH)))
+            part = slice(start, start + SAVE_BATCH)
+            keys = [passage_hash(passage) for passage in passages[part]]
+            insert = (
+                "INSERT INTO embeddings (space, passage, vector)"
+                " SELECT %s, * FROM unnest(%s::bytea[], %s::vector[]) ON CONFLICT DO NOTHING"
+            )
+            values = [self._number, keys, [_literal(vector) for vector in vectors[part]]]
+            attach = ("SELECT attach_vectors(%s, %s)", [self._number, keys])
+            self._database.write_at_once([(insert, values), attach])
 
     def _nearest(
         self, connection: Connection, visible: FilteredRows, vector: Vector, wanted: int
     ) -> tuple[list[int], bool]:
         """Rows that contain the nearest `wanted` ones, and whether there may be more."""
-        condition, values = _in_table(visible)
+        condition, values = visible.condition
         filled = (f"vector IS NOT NULL AND {condition}", values)
         rows: list[int] = []
         count = wanted + wanted // 4 + MORE_CANDIDATES
@@ -193,11 +190,6 @@ class PostgresVectors(VectorIndex):
         scores = (matrix @ vector.astype(np.float64)).round(6).tolist()
         ranked = [(row, score, *columns) for (_, row, *columns), score in zip(found, scores, strict=True)]
         return sorted(ranked, key=itemgetter(1), reverse=True)
-
-
-def _in_table(visible: FilteredRows) -> Condition:
-    (in_scopes, scopes), (in_rows, values) = visible.in_scopes, visible.in_rows
-    return f"{in_scopes} AND {in_rows}", [*scopes, *values]
 
 
 def _literal(vector: Vector) -> str:

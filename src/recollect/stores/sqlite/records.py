@@ -4,19 +4,20 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+import apsw
 
 from recollect.errors import RecollectError, StoreError
 from recollect.stores import contents, ledger
 from recollect.stores.records import SqlChanges, SqlJoins, SqlRecords
 from recollect.stores.rows import COLUMNS, Condition, from_row, micros, passage_hash, to_row, visible_to
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.index import raise_epoch
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
+from recollect.stores.sqlite.rows import DIALECT, sequence
 from recollect.types import EVERYTHING, GLOBAL, Change, Progress, Put, Record, Scope, now
 from recollect.types.protocols import Contents, Part
 
@@ -46,9 +47,10 @@ class SqliteRecords(SqlRecords):
 
     events_of = _EVENTS_OF
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, follow: Callable[[apsw.Connection], None]) -> None:
         super().__init__(database)
         self._write = database.write
+        self._follow = follow
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         waiting, stored, applied = iter(groups), list[Record](), 0
@@ -59,6 +61,7 @@ class SqliteRecords(SqlRecords):
                     deadline, done, count = time.monotonic() + TRANSACTION_SECONDS, list[Record](), 0
                     while batch and time.monotonic() < deadline:
                         done += _Rows(connection).apply(batch)
+                        self._follow(connection)
                         count += len(batch)
                         batch = _batch(waiting)
                 stored += done
@@ -189,7 +192,7 @@ class SqliteChanges(SqlChanges):
             changed, last = newest != last, newest
             yield changed
 
-    def _visible(self, connection: Connection, scope: Scope) -> Condition:  # noqa: ARG002
+    def _visible(self, connection: apsw.Connection, scope: Scope) -> Condition:  # noqa: ARG002
         """Events before a purge are left out where the id was used again, perhaps by another scope."""
         visible, values = visible_to(scope)
         events = f"""
@@ -202,7 +205,7 @@ class SqliteChanges(SqlChanges):
         """
         return events, values
 
-    def _next(self, connection: Connection, seq: int, events: list[int]) -> int:  # noqa: ARG002
+    def _next(self, connection: apsw.Connection, seq: int, events: list[int]) -> int:  # noqa: ARG002
         """There is one writer at a time, so no event comes late."""
         return max(seq, sequence(connection))
 
@@ -293,11 +296,18 @@ class SqliteContents(Contents):
                     contents.insert_rows(connection, parts)
 
     def finish(self, progress: Progress | None = None) -> None:
-        """Bring the index up to date."""
-        self._keywords.catch_up(progress)
+        """Bring the keyword index up to date, in short transactions."""
+        with self._database.read() as connection:
+            total = left = self._keywords.lag(connection)
+        while left:
+            with self._database.write() as connection:
+                self._keywords.follow(connection)
+                left = self._keywords.lag(connection)
+            if progress:
+                progress(total - left, total)
 
 
-def _stored(connection: Connection, part: Part) -> Part | None:
+def _stored(connection: apsw.Connection, part: Part) -> Part | None:
     if part.kind == "history":
         find, values = _SELECTS["history"] + _SAME_EVENT, part.values[:4]
     else:
@@ -306,7 +316,7 @@ def _stored(connection: Connection, part: Part) -> Part | None:
     return None if row is None else contents.part_of(part.kind, row)
 
 
-def _add_record(connection: Connection, part: Part) -> None:
+def _add_record(connection: apsw.Connection, part: Part) -> None:
     columns = contents.columns_of(part)
     connection.execute(
         f"INSERT OR IGNORE INTO records ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})",
@@ -317,7 +327,7 @@ def _add_record(connection: Connection, part: Part) -> None:
         connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
 
-def _add_events(connection: Connection, parts: Sequence[Part], renumber: bool) -> None:
+def _add_events(connection: apsw.Connection, parts: Sequence[Part], renumber: bool) -> None:
     """Write events. One with a lower number than others comes late: then all texts are indexed again."""
     newest = sequence(connection)
     for part in parts:
@@ -327,4 +337,4 @@ def _add_events(connection: Connection, parts: Sequence[Part], renumber: bool) -
         if not connection.changes() and not connection.execute("SELECT 1 FROM records WHERE id = ?", (key,)).get:
             raise StoreError(f"event {seq} is of the record {key!r}, which does not exist")
     if not renumber and parts[0].values[0] <= newest:
-        raise_epoch(connection)
+        connection.execute("DELETE FROM meta WHERE key = 'keywords'")

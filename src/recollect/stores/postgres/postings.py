@@ -1,0 +1,212 @@
+"""The writing side of the keyword index: the terms of each record, merged into blocks of postings now and then."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+from recollect.analysis import Analyzer
+from recollect.stores.database import TITLE_WEIGHT
+from recollect.stores.postgres.database import Connection
+from recollect.stores.rows import passage_hash
+from recollect.types import Record
+
+T = TypeVar("T")
+
+MAX_TERM_LENGTH = 500  # a longer term is indexed by its hash: PostgreSQL cannot index long strings
+TALLY_MERGE_CHANCE = 256  # one change in so many merges the tallies of its scope
+
+REINDEX_BATCH = 1_000
+REINDEX_CHARACTERS = 2_000_000  # records that are analysed again in one transaction, which takes a few seconds at most
+
+MERGE_LOCK = 0x52434C50  # the advisory lock for merging, one for each schema
+
+_DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
+_REMOVE = (
+    "WITH old AS (DELETE FROM documents WHERE row = %s RETURNING row, scope, terms, merged)"
+    " INSERT INTO removals (row, scope, terms) SELECT row, scope, terms FROM old WHERE merged"
+)
+
+MERGE_TALLIES = (  # one tally for each scope, in place of many
+    "WITH gone AS (DELETE FROM tallies RETURNING scope, records, length) INSERT INTO tallies (scope, records, length)"
+    " SELECT scope, sum(records), sum(length) FROM gone GROUP BY scope"
+)
+
+_MERGE_SCOPE = (
+    "WITH gone AS (DELETE FROM tallies WHERE number IN"
+    " (SELECT number FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED) RETURNING records, length)"
+    " INSERT INTO tallies (scope, records, length)"
+    " SELECT %s, sum(records), sum(length) FROM gone HAVING count(*) > 0"
+)
+
+
+class TermCounts(NamedTuple):
+    """The weighted count of each term of a record, and the record's length without stop words."""
+
+    counts: dict[str, float]
+    length: int
+
+
+class IndexedRecord(NamedTuple):
+    """A record with its row, the number of its scope, and its terms."""
+
+    row: int
+    scope: int
+    record: Record
+    terms: TermCounts
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWriter:
+    """Adds records to the indexes and removes them, with statements that return nothing and can be pipelined."""
+
+    analyzer: Callable[[], Analyzer]
+    analysed: Mapping[tuple[str, str, str], TermCounts] = field(default_factory=dict)
+
+    def ahead(self, records: Iterable[Record]) -> IndexWriter:
+        """A writer that has analysed some records, so that no transaction waits for that."""
+        return replace(self, analysed={self._key(record): self.terms(record) for record in records})
+
+    def by(self, analyzer: Analyzer) -> IndexWriter:
+        """A writer that uses one analyzer, whatever the language of the store becomes."""
+        return replace(self, analyzer=lambda: analyzer)
+
+    def terms(self, record: Record) -> TermCounts:
+        """The terms of a record; those of the title count more."""
+        if (known := self.analysed.get(self._key(record))) is not None:
+            return known
+        analyzer = self.analyzer()
+        counts: dict[str, float] = {}
+        length = 0
+        for part, weight in ((record.title, TITLE_WEIGHT), (record.text, 1.0)):
+            for token in analyzer.tokens(part):
+                term = term_key(token.term)
+                counts[term] = counts.get(term, 0.0) + weight
+                length += not token.stop
+        return TermCounts(counts, max(1, length))
+
+    def _key(self, record: Record) -> tuple[str, str, str]:
+        return self.analyzer().fingerprint, record.title, record.text
+
+    def add(self, connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
+        """Add records to all indexes."""
+        for each in stored:
+            terms, counts = list(each.terms.counts), list(each.terms.counts.values())
+            connection.execute(_DOCUMENT, (each.row, each.scope, each.terms.length, terms, counts))
+        self.add_derived(connection, stored, spaces)
+
+    @staticmethod
+    def add_derived(connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
+        """Add tallies and vectors. A record without a vector gets an empty row in each vector table."""
+        rows, scopes = [each.row for each in stored], [each.scope for each in stored]
+        lengths = Counter[int]()
+        for each in stored:
+            lengths[each.scope] += each.terms.length
+        for scope, count in Counter(scopes).items():  # a new row for each, so that no transaction waits for another
+            insert = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
+            connection.execute(insert, (scope, count, lengths[scope]))
+        IndexWriter.merge_tallies(connection, list(set(scopes)))
+        passages = [passage_hash(each.record.passage) for each in stored]
+        for space in spaces:
+            connection.execute(
+                f"INSERT INTO vectors_{space} (row, scope, vector)"
+                f" SELECT row, scope, {stored_vector(space, 'added')}"
+                " FROM unnest(%s::bigint[], %s::integer[], %s::bytea[]) AS added (row, scope, passage)"
+                " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
+                (rows, scopes, passages),
+            )
+
+    @staticmethod
+    def merge_tallies(connection: Connection, scopes: Sequence[int]) -> None:
+        """Now and then, one tally of a scope in place of many."""
+        for scope in scopes:
+            if random.randrange(TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
+                connection.execute(_MERGE_SCOPE, (scope, scope))
+
+    @staticmethod
+    def remove(connection: Connection, row: int, spaces: Sequence[int]) -> None:
+        """Remove a record from all indexes."""
+        connection.execute(_REMOVE, (row,))
+        connection.execute(
+            "INSERT INTO tallies (scope, records, length)"
+            " SELECT scope, -1, -length FROM records WHERE row = %s AND forgotten_at IS NULL",
+            (row,),
+        )
+        for space in spaces:
+            connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
+
+
+def stored_vector(space: int, table: str) -> str:
+    """The vector of a table's passage, if there is one. The lock keeps it from being deleted now."""
+    return (
+        f"(SELECT vector::halfvec FROM embeddings WHERE space = {space}"
+        f" AND embeddings.passage = {table}.passage FOR KEY SHARE)"
+    )
+
+
+def term_key(term: str) -> str:
+    """A term as the index stores it."""
+    if len(term) <= MAX_TERM_LENGTH:
+        return term
+    return f"#{hashlib.blake2b(term.encode(), digest_size=16).hexdigest()}"
+
+
+def lock_index(connection: Connection) -> None:
+    """Until the transaction ends, no other one merges, and none writes records."""
+    connection.execute(f"SELECT pg_advisory_xact_lock({MERGE_LOCK}, current_schema()::regnamespace::oid::integer)")
+    connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
+
+
+def clear(connection: Connection) -> None:
+    """Empty the index."""
+    for table in ("documents", "blocks", "removals"):
+        connection.execute(f"DELETE FROM {table}")
+
+
+def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
+    """Analyse the next records that are not in the index; return the last row, or -1 if there are no more."""
+    sizes: list[Any] = connection.execute(
+        "SELECT row, octet_length(title) + octet_length(text) FROM records"
+        " WHERE forgotten_at IS NULL AND row > %s AND NOT EXISTS (SELECT 1 FROM documents"
+        " WHERE documents.row = records.row) ORDER BY row LIMIT %s",
+        (after, REINDEX_BATCH),
+    ).fetchall()
+    if not sizes:
+        return -1
+    batch = [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS))]
+    rows = connection.execute(
+        "SELECT row, scope, title, text FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)"
+        " ORDER BY id FOR UPDATE",
+        (batch,),
+    ).fetchall()
+    with connection.pipeline():
+        for row, scope, title, text in rows:
+            terms, length = writer.terms(Record("", text, title=title))
+            values = (row, scope, length, list(terms), list(terms.values()))
+            connection.execute(f"{_DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
+            connection.execute(
+                "WITH changed AS (UPDATE records SET length = %s FROM records AS before"
+                " WHERE records.row = %s AND before.row = records.row AND records.length <> %s"
+                " RETURNING records.scope, records.length - before.length AS more)"
+                " INSERT INTO tallies (scope, records, length) SELECT scope, 0, more FROM changed",
+                (length, row, length),
+            )
+    return int(batch[-1])
+
+
+def parted(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Consecutive items in lists of at most a total size; a larger item is a list of its own."""
+    part: list[T] = []
+    room = limit
+    for item in items:
+        room -= (needed := size(item))
+        if part and room < 0:
+            yield part
+            part, room = [], limit - needed
+        part.append(item)
+    if part:
+        yield part
