@@ -19,7 +19,7 @@ from recollect.analysis import Analyzer, lead, snippet
 from recollect.types import Record
 
 DEFAULTS: Mapping[str, Any] = {
-    "limit": 10, "fetch_k": 100, "sources": ("keyword", "vector"), "fusion": "blend", "rrf_k": 60.0,
+    "limit": 10, "fetch_k": 100, "sources": ("keyword", "vector"), "budget_ms": None, "fusion": "blend", "rrf_k": 60.0,
     "normalisation": "none", "text_weight": 1.0, "vector_weight": 1.0, "decay": True, "half_life_days": None,
     "importance_weight": 0.1, "prefer_newer": True, "mmr": False, "mmr_lambda": 0.7, "min_score": 0.0,
     "user": None, "agent": None, "session": None, "any_scope": False, "category": (), "tags": (), "kind": None,
@@ -114,7 +114,7 @@ def search(world: World, text: str, options: Mapping[str, Any], now: datetime) -
     if "keyword" in o["sources"]:
         lists.append(keyword_list(visible, text, world.analyzer, depth))
     if "vector" in o["sources"]:
-        world, share = caught_up(world, visible, text, alone=len(set(o["sources"])) == 1)
+        world, share = caught_up(world, visible, text, o)
         lists.append(vector_list(world, visible, text, depth, share))
     rows, merged = fused(lists, text, world, o)
     steps = {"fusion": rows}
@@ -202,18 +202,20 @@ def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth
     return ranking
 
 
-def caught_up(world: World, visible: Sequence[Record], text: str, *, alone: bool) -> tuple[World, float]:
+def caught_up(world: World, visible: Sequence[Record], text: str, o: Mapping[str, Any]) -> tuple[World, float]:
     """The world after a search has embedded what it can, and a factor on the trust of the vector source.
 
-    It embeds up to 32 visible records that have no vector; of more, those among the twenty best by keywords. Where it
-    cannot, the factor is the share of visible records that have a vector.
+    It embeds up to 32 visible records that have no vector; of more, those among the twenty best by keywords, unless it
+    has a deadline or is the only source. Where it cannot, the factor is the share of visible records with a vector.
     """
     lacking = [record for record in visible if record.id not in world.vectors]
-    if not text.strip() or (len(lacking) > CATCH_UP and alone):
-        return world, 1.0
+    covered = 1 - len(lacking) / len(visible) if visible else 1.0
     share = 1.0
+    if not text.strip() or (len(lacking) > CATCH_UP and len(set(o["sources"])) == 1):
+        return world, 1.0
+    if len(lacking) > CATCH_UP and o["budget_ms"]:
+        return world, covered
     if len(lacking) > CATCH_UP:
-        covered = 1 - len(lacking) / len(visible)
         head = [record for record, _ in keyword_list(visible, text, world.analyzer, 20).hits]
         lacking = [record for record in head if record.id not in world.vectors]
         share = covered if lacking and not world.willing else 1.0
