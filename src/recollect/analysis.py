@@ -8,6 +8,7 @@ written without spaces give single characters and pairs.
 
 from __future__ import annotations
 
+import re
 import threading
 import unicodedata
 from collections import Counter
@@ -17,7 +18,7 @@ from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from regex import Pattern
@@ -51,6 +52,9 @@ _PARTS = r"""
   | \p{Lu}?[\p{L}\p{M}--\p{Lu}]+         # Server, server, and scripts without case
   | \p{Lu}
 """
+# The same for text that is ASCII, without the package `regex`, which takes 10 ms to load.
+_ASCII_WORDS = re.compile(r"(?P<word>\w+(?:(?:[.\-/\\:@&']|(?<=[0-9]),(?=[0-9]))\w+)*(?:\+\+|\#)?)", re.ASCII)
+_ASCII_PARTS = re.compile(r"[0-9]+(?:[.,][0-9]+)+|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[A-Z]")
 _IGNORED = r"\p{Default_Ignorable_Code_Point}"  # soft hyphens, joiners, directions, the style of an emoji
 _PIECES = r"[\x00-\x7f]+(?![^\x00-\x7f]) | \X"  # plain stretches whole, the rest letter by letter
 _TOO_MANY_MARKS = r"(?<=\p{M}{30})\p{M}+"
@@ -85,7 +89,7 @@ class Analyzer:
     def tokens(self, text: str) -> Iterator[Token]:
         """The terms of a document, stop words marked, in the order of the text."""
         normal, places = _normalised(text)
-        for match in _pattern(_WORDS).finditer(normal):
+        for match in _words(normal):
             if match.lastgroup == "run":
                 terms = _grams(match.group(), match.start())
             else:
@@ -111,7 +115,7 @@ class Analyzer:
         """The distinct terms of a query: no stop words, unless it has nothing else; pairs, not single characters."""
         words: dict[str, None] = {}
         stops: dict[str, None] = {}
-        for match in _pattern(_WORDS).finditer(_normalised(text)[0]):
+        for match in _words(_normalised(text)[0]):
             if match.lastgroup == "run":
                 grams = _grams(match.group(), 0)
                 words.update((gram[0], None) for gram in grams[1::2] or grams)
@@ -142,7 +146,7 @@ class _Chunks(dict[str, tuple[tuple[int, ...], int]]):
             entry = hashes, int(lower not in _stopwords(self._language))
         else:
             terms: list[tuple[str, bool]] = []
-            for match in _pattern(_WORDS).finditer(chunk):
+            for match in _words(chunk):
                 if match.lastgroup == "run":
                     terms += [(gram[0], False) for gram in _grams(match.group(), 0)]
                 else:
@@ -172,7 +176,10 @@ def _terms(language: str, word: str) -> tuple[tuple[str, bool], ...]:
     if apostrophe and language == "english" and contracted and after in _ENDINGS:
         # "dont" is what many type; "she'll" without its apostrophe would be another word.
         return ((lower.replace("'", "") if lower.endswith("'t") else lower, True),)
-    parts = [part.casefold().replace(",", "") for part in _pattern(_PARTS).findall(plain)]
+    parts = [
+        part.casefold().replace(",", "")
+        for part in (_ASCII_PARTS if plain.isascii() else _pattern(_PARTS)).findall(plain)
+    ]
     if not parts:
         return ((plain, False),) if len(plain) == 1 and plain != "_" else ()  # an emoji, or underlining
     whole = "".join(parts)
@@ -243,6 +250,11 @@ def _plain_latin(word: str) -> str:
         elif not latin:
             letters.append(character)
     return unicodedata.normalize("NFC", "".join(letters))
+
+
+def _words(text: str) -> Iterator[Any]:
+    """The words of normalised text, and its runs of characters that are written without spaces."""
+    return _ASCII_WORDS.finditer(text) if text.isascii() else _pattern(_WORDS).finditer(text)
 
 
 @cache

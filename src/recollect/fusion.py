@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from recollect.dataclass import dataclass
 from recollect.options import DEFAULT_K
 from recollect.types.search import Contribution, Hit, RankedList
 

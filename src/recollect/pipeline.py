@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from recollect.dataclass import dataclass
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
 from recollect.fusion import METHODS, Ranking, combine
 from recollect.types import (

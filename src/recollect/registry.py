@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
+from recollect.dataclass import dataclass
 from recollect.errors import DISTRIBUTION, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
         return package is None or importlib.util.find_spec(package.replace("-", "_")) is not None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Registry(Generic[Part]):
     """Parts of one kind by name: `builtin` ones, and those of the entry point `group`."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from recollect.dataclass import dataclass
 from recollect.errors import TimedOut
 from recollect.fusion import minmax
 from recollect.ranking import (

@@ -482,3 +482,10 @@ def test_snippet_of_a_very_long_text_is_searched_in_its_beginning():
     assert snippet(late, {"sauna"}, analyzer) == lead(late)
     assert "sauna" in snippet("sauna " + late, {"sauna"}, analyzer)
     assert "sauna" in snippet("filler " * 2_000 + "sauna " + late, {"sauna"}, analyzer)
+
+
+@MANY
+@given(st.one_of(st.text(st.characters(max_codepoint=127), max_size=60), st.text("aAbB19_.-/:@&,'+# ", max_size=12)))
+def test_ascii_text_has_the_same_terms_beside_other_letters(text):
+    """A text of ASCII is split by simpler patterns; a letter beyond ASCII after it changes none of its terms."""
+    assert [*ENGLISH.tokens(text)] == [*ENGLISH.tokens(f"{text} \u00e9")][:-1]

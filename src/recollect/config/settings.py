@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -221,6 +220,8 @@ def _from_file(path: Path) -> dict[str, Origin]:
 
 
 def _read(content: bytes, path: Path) -> dict[str, Origin]:
+    import tomllib  # most users have no settings file
+
     values: dict[str, Origin] = {}
     try:
         text = content.decode("utf-8")
@@ -300,6 +301,8 @@ class Written(NamedTuple):
 
 def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = False, heading: str = "") -> Written:
     """Put settings into a file. A file that has settings is changed only with `force`, and a copy of it is kept."""
+    import tomllib
+
     try:
         target = path.expanduser().resolve()
         text = target.read_bytes().decode("utf-8") if _from_file(target) or target.exists() else ""

