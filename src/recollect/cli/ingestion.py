@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import shlex
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,7 +18,7 @@ import click
 from recollect.cli import terminal
 from recollect.cli.flags import command, common, common_options, flags, json_flag, load_settings, open_memory
 from recollect.cli.terminal import counted, dim, echo, emit, notice, one_line, plain, progress
-from recollect.errors import LlmError, UsageError
+from recollect.errors import LlmError, RecollectError, UsageError
 from recollect.ingest import service as services
 from recollect.ingest.service import Platform
 from recollect.options import SCOPE_PARTS
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from recollect.ingest.facts import FactVerdict, Piece
     from recollect.ingest.folder import Report
     from recollect.ingest.watch import Pass
+    from recollect.memory import Memory
     from recollect.memory.folders import Extraction
 
 NAMED_FILES = 5  # how many skipped files are named for one reason; the others are counted
 FACT_WIDTH = 100
+MANY_VECTORS = 500  # on two cores they take a quarter of a minute
 CHANGES = ("added", "changed", "moved", "removed", "rescoped")  # fields of a report that list files with a change
 NO_SERVICE = "no Recollect service is installed"
 
@@ -51,18 +54,61 @@ def _index_options(options: Mapping[str, Any]) -> dict[str, Any]:
 @_index_flags
 @click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")
 @click.option("--confirm", is_flag=True, help="Remove missing files from the index, however many.")
-def index(paths: tuple[str, ...], dry_run: bool, confirm: bool, as_json: bool, **options: Any) -> None:
+@click.option(
+    "--wait/--background", default=None,
+    help="Compute vectors before the command ends, or afterwards in a process of their own. "
+    f"[default: on a terminal, {MANY_VECTORS} or more in the background]",
+)  # fmt: skip
+def index(
+    paths: tuple[str, ...], dry_run: bool, confirm: bool, wait: bool | None, as_json: bool, **options: Any
+) -> None:
     """Index each PATH, a folder or a file: markdown, plain text and source code.
 
-    Run it again at any time: it reads only files that changed, and removes files that are gone from the index.
+    Run it again at any time: it reads only files that changed, and removes files that are gone from the index. Keywords
+    find a file as soon as it is read, its meaning when its vectors are computed.
     """
-    chosen = {**_index_options(options), "dry_run": dry_run, "confirm": confirm}
+    chosen = {**_index_options(options), "dry_run": dry_run, "confirm": confirm, "embed": False}
     with open_memory(options) as memory:
-        report = memory.index(paths, **chosen, reading=progress("reading"), progress=progress("embedding"))
+        report = memory.index(paths, **chosen, reading=progress("reading"))
+        if memory.embeddings.configured and not dry_run:
+            try:
+                report.embedded = _compute_vectors(memory, options, wait)
+            except RecollectError as error:
+                notice(f"indexed without vectors: {error.message}")
     owner = ", ".join(f"{part} {name}" for part, name in memory.scope.as_dict().items()) or "everybody"
     if tags := options["tags"]:
         owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
     emit(as_json, dataclasses.asdict(report), lambda: _print_report(report, owner))
+
+
+def _compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | None) -> int:
+    """Compute missing vectors and return how many; in the background, and 0, where that is wanted or would take long.
+
+    A script goes on with a complete store, so only on a terminal is that the default.
+    """
+    from recollect.memory.filling import fill
+
+    lacking = memory.embeddings.lacking()  # fetches a model that is not here
+    if wait is None:
+        wait = lacking < MANY_VECTORS or not sys.stderr.isatty()
+    if wait or not lacking or memory.settings.place == ":memory:":
+        return fill(memory, progress("embedding"))
+    pid = _start_filling(memory, options)
+    many = counted(lacking, "vector")
+    notice(f"computing {many} in the background (process {pid}); `recollect status` shows how far it is")
+    return 0
+
+
+def _start_filling(memory: Memory, options: Mapping[str, Any]) -> int:
+    """Start a process that computes the vectors of this memory; its address may hold a password, so it is no flag."""
+    from recollect.memory.filling import start
+    from recollect.stores import kind_of
+
+    place, scope = memory.settings.place, memory.scope.as_dict()
+    config = common_options(options)["config"]
+    flags = [f"--{part}={name}" for part, name in scope.items()] + ([f"--config={config}"] if config else [])
+    settings = {"RECOLLECT_STORE": kind_of(place).absolute(place), "RECOLLECT_EMBEDDER": memory.settings.embedder}
+    return start(settings, tuple(flags))
 
 
 def _print_report(report: Report, owner: str) -> None:
@@ -265,10 +311,19 @@ def _watch_flags(options: Mapping[str, Any]) -> list[str]:
 
 
 @command()
-def embed(as_json: bool, **options: Any) -> None:
+@click.option("--background", is_flag=True, help="Compute them in a process of their own; see `status`.")
+@click.option("--detached", is_flag=True, hidden=True)
+def embed(background: bool, detached: bool, as_json: bool, **options: Any) -> None:
     """Compute missing vectors: after a change of model, or for records that were added without one."""
+    from recollect.memory.filling import fill, fill_in_background
+
     with open_memory(options) as memory:
-        count = memory.embed(progress=progress("embedding"))
+        if background:
+            memory.embeddings.lacking()  # an error is shown now
+            pid = _start_filling(memory, options)
+            emit(as_json, {"process": pid}, f"computing vectors in the background (process {pid})")
+            return
+        count = fill_in_background(memory) if detached else fill(memory, progress("embedding"))
     emit(as_json, {"embedded": count}, f"{count:,} embedded")
 
 

@@ -150,24 +150,36 @@ def counted(count: int, noun: str) -> str:
 
 def progress(label: str) -> Callable[[int, int], None] | None:
     """A callback that draws a progress bar; None where standard error is not a terminal."""
-    started = drawn = time.monotonic()
+    drawn = started = 0.0
+    pace: Callable[[int], float] | None = None
 
     def draw(done: int, total: int) -> None:
-        nonlocal drawn
+        nonlocal drawn, started, pace
         moment = time.monotonic()
-        if done >= total or moment - drawn >= REDRAW_SECONDS:
+        if pace is None:
+            from recollect.memory.filling import Rate
+
+            started, pace = moment, Rate()
+        rate, ended = pace(done), done >= total
+        if ended or moment - drawn >= REDRAW_SECONDS:
             drawn = moment
-            click.echo(f"\r{bar(plain(label), done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
+            line = bar(plain(label), done, total, moment - started, None if ended else rate)
+            click.echo(f"\r{line}\x1b[K", err=True, nl=ended)
 
     return draw if sys.stderr.isatty() else None
 
 
-def bar(label: str, done: int, total: int, seconds: float) -> str:
-    """A progress bar with count, rate and time left."""
-    rate = done / seconds if seconds > 0 else 0.0
+def bar(label: str, done: int, total: int, seconds: float, rate: float | None = None) -> str:
+    """A progress bar with count, rate and time left. By default the rate is the mean; a rate of 0 is not known yet."""
+    if rate is None:
+        rate = done / seconds if seconds > 0 else 0.0
     filled = BAR_WIDTH * done // total if total else BAR_WIDTH
-    ends = f"{_span((total - done) / rate)} left" if rate and done < total else f"in {_span(seconds)}"
-    return f"{label} {'█' * filled}{'░' * (BAR_WIDTH - filled)} {done:,} of {total:,} · {rate:,.0f}/s · {ends}"
+    parts = [f"{done:,} of {total:,}", *([f"{rate:,.0f}/s"] if rate else [])]
+    if done >= total:
+        parts.append(f"in {_span(seconds)}")
+    elif rate:
+        parts.append(f"{_span((total - done) / rate)} left")
+    return f"{label} {'█' * filled}{'░' * (BAR_WIDTH - filled)} {' · '.join(parts)}"
 
 
 def _span(seconds: float) -> str:

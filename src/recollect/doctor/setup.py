@@ -20,11 +20,21 @@ from recollect.config.trust import PROJECT_FILE
 from recollect.config.values import shown_place
 from recollect.errors import DISTRIBUTION, ConfigError, RecollectError
 from recollect.memory import Memory, default_store
+from recollect.memory.filling import filling
 from recollect.models.catalogue import MODELS
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.stages import freshness
 from recollect.stores import STORES, StoreKind, kind_of, scheme_of
-from recollect.stores.health import Examination, Finding, NotExamined, Reporter, is_file, readable_by_others, restrict
+from recollect.stores.health import (
+    Examination,
+    Finding,
+    NotExamined,
+    Reporter,
+    State,
+    is_file,
+    readable_by_others,
+    restrict,
+)
 from recollect.types import EVERYTHING, Store
 
 SERVICES = ("openai", "ollama")  # embedders that send texts to a server
@@ -186,7 +196,8 @@ def _store_check(name: str) -> Callable[[Setup], list[Finding]]:
             return [Finding(name, "note", "not checked: the store cannot be read")]
         try:
             if name != "files":
-                return list(kind.examine(name, setup.examination))
+                background = _background(setup) if name == "vectors" else ()
+                return [*kind.examine(name, setup.examination), *background]
             with kind.inspect(setup.place) as opened:
                 return list(_files(opened, setup.flags, shared=kind.shared))
         except NotExamined as error:
@@ -197,6 +208,15 @@ def _store_check(name: str) -> Callable[[Setup], list[Finding]]:
 
 
 store, keywords, vectors, files = map(_store_check, ("store", "keywords", "vectors", "files"))
+
+
+def _background(setup: Setup) -> Iterator[Finding]:
+    """How far the process is that computes vectors in the background, or why it ended."""
+    with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as opened:  # `store` says what is wrong
+        if process := filling(opened):
+            state: State = "warning" if process.error else "note"
+            mend = f"recollect embed{setup.flags}" if process.error else ""
+            yield Finding("vectors", state, f"in the background: {process}", mend)
 
 
 def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:

@@ -21,7 +21,8 @@ from recollect.types import ActiveSpace, Filter, Progress, Scope, VectorSpace, V
 from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbedder
 
 if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
+    from recollect.memory.filling import Filling
+    from recollect.types import Matrix, Store, Vector
 
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5
@@ -56,12 +57,17 @@ class Embeddings:
     """The vectors of one store, and the models that make them."""
 
     def __init__(
-        self, spaces: VectorSpaces, embedder: str | Embedder | None, open_embedder: Callable[[str], Embedder]
+        self,
+        spaces: VectorSpaces,
+        embedder: str | Embedder | None,
+        open_embedder: Callable[[str], Embedder],
+        rest: Callable[[], str] | None = None,
     ) -> None:
         self._spaces = spaces
         self._name_or_model = embedder
         self.configured = embedder not in (None, "none")
         self._models = OpenedModels(open_embedder)
+        self._rest = rest
         self._lock = threading.Lock()
         self._last: list[ActiveSpace] = []  # what answered last, if anything did; shared by all views
         self._caller: Scope | None = None
@@ -90,7 +96,7 @@ class Embeddings:
         finally:
             self._lock.release()
         if self._caller is None:
-            return current
+            return replace(current, rest=self._rest)
         return replace(current, embedder=_ScopedEmbedder(current.embedder, self._caller))
 
     def missing(self, where: Filter | None = None) -> int:
@@ -124,12 +130,19 @@ class Embeddings:
             if progress:
                 progress(start + len(batch), len(new))
 
+    def lacking(self) -> int:
+        """How many records have no vector of the configured model."""
+        return self._spaces.open(self._configured()[1]).coverage()[1]
+
     def fill(self, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model, then make its space the active one."""
-        embedder = self._embedder()
-        space = _space_of(embedder, self._spaces.active)
+        embedder, space = self._configured()
         index = self._spaces.open(space)
         total, done, size = index.coverage()[1], 0, BATCH
+        if progress and total:
+            progress(0, total)
+        if (active := self._spaces.active) is None or not self._spaces.open(active).coverage()[0]:
+            self._spaces.activate(space)  # no other model answers meanwhile
         batch, unsaved = list[str](), set[str]()
         while True:
             waiting = index.missing(size + len(unsaved))
@@ -180,6 +193,10 @@ class Embeddings:
             raise changed
         return ActiveSpace(old, self._spaces.open(active), active, f"{name} still answers; {move}")
 
+    def _configured(self) -> tuple[Embedder, VectorSpace]:
+        embedder = self._embedder()
+        return embedder, _space_of(embedder, self._spaces.active)
+
     def _embedder(self) -> Embedder:
         model = self._name_or_model
         if model is None or model == "none":
@@ -210,6 +227,20 @@ def errors_as(kind: type[RecollectError], about: str, hint: str = "") -> Iterato
         raise
     except Exception as error:
         raise kind(f"{about}: {type(error).__name__}: {error}", hint=hint) from error
+
+
+def filling_of(store: Store) -> Filling | None:
+    """What the background process that computes a store's vectors reports."""
+    from recollect.memory.filling import filling
+
+    return filling(store)
+
+
+def rest_of(store: Store) -> str:
+    """How the vectors that are missing in a store will be computed."""
+    from recollect.memory.filling import rest
+
+    return rest(store)
 
 
 def unconfigured_model(name: str) -> str:

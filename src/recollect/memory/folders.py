@@ -42,6 +42,7 @@ def index(
     folders: Iterable[tuple[Sequence[str | Path], IndexOptions | str]],
     *,
     dry_run: bool = False,
+    embed: bool = True,
     reading: Progress | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -52,7 +53,7 @@ def index(
             report.skipped |= {str(path): options for path in paths}
         else:
             _index(memory.store, paths, options, report, reading)
-    if memory.embeddings.configured and not dry_run:
+    if embed and memory.embeddings.configured and not dry_run:
         try:
             report.embedded = memory.embed(progress=progress)
         except RecollectError as error:

@@ -18,7 +18,7 @@ from recollect.errors import Forbidden, UsageError
 from recollect.memory.assembly import ExternalSources, Rerankers, assemble, with_options
 from recollect.memory.calibration import Calibration
 from recollect.memory.changes import Writer, changes
-from recollect.memory.embeddings import Embeddings
+from recollect.memory.embeddings import Embeddings, filling_of, rest_of
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, parse_id
 from recollect.models.embedders import EMBEDDERS, open_embedder
@@ -75,7 +75,8 @@ class Memory(Writer):
         self.caller = None
         self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         opening: dict[str, Any] = {"announce": announce, "progress": fetching, "fetch": fetch}
-        self.embeddings = Embeddings(store.spaces, embedder, partial(open_embedder, settings=settings, **opening))
+        open_model = partial(open_embedder, settings=settings, **opening)
+        self.embeddings = Embeddings(store.spaces, embedder, open_model, partial(rest_of, store))
         self.executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
         self.external = ExternalSources(settings, store)
         self.calibration = Calibration(store, self.embeddings)
@@ -184,6 +185,7 @@ class Memory(Writer):
         dry_run: bool = False,
         confirm: bool = False,
         force: bool = False,
+        embed: bool = True,
         reading: Progress | None = None,
         progress: Progress | None = None,
     ) -> Report:
@@ -200,6 +202,7 @@ class Memory(Writer):
             dry_run: Report what would be done, and store nothing.
             confirm: Remove the chunks of missing files even if a large part of all files is missing.
             force: Allow a whole home folder.
+            embed: Compute the vectors, too. Without it, keywords find the chunks, and `embed` is called later.
             reading: Receives the progress of reading, as `progress` receives that of computing vectors.
         """
         self._require_owner()
@@ -209,7 +212,7 @@ class Memory(Writer):
         paths = [paths] if isinstance(paths, str | Path) else list(paths)
         scope = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
         options = IndexOptions(scope, clean_names("tags", tags), tuple(include), tuple(exclude), force, confirm)
-        return index(self, [(paths, options)], dry_run=dry_run, reading=reading, progress=progress)
+        return index(self, [(paths, options)], dry_run=dry_run, embed=embed, reading=reading, progress=progress)
 
     @traced("index", indexed)
     def reindex(
@@ -296,6 +299,7 @@ class Memory(Writer):
         vectors: dict[str, Any] = {"embedder": active.embedder if active else None}
         if where is None:
             vectors |= {"dimension": active.dimension, "with": covered} if active else {"with": 0}
+            vectors |= {"background": str(background)} if (background := filling_of(self.store)) else {}
         return {**status, "vectors": {**vectors, "without": missing}}
 
     def sources(self) -> Sequence[Mapping[str, Any]]:

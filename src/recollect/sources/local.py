@@ -27,6 +27,7 @@ MOST_WORDS = 12  # no record is expected to contain more than this many words of
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: about half a second
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
+REST = "`recollect embed` computes the rest"
 
 _catching_up = threading.Lock()  # one search at a time: many at once must not all wait for the model
 
@@ -153,7 +154,9 @@ def _catch_up(serving: ActiveSpace, query: Query, keywords: KeywordIndex | None)
         fair = not many or keywords is None
     if many:
         covered, missing = index.coverage(query.filter)  # records that the query cannot see do not matter
-        warnings.append(f"vectors for {covered:,} of {covered + missing:,} records; {serving.rest()}")
+        warnings.append(
+            f"vectors for {covered:,} of {covered + missing:,} records; {serving.rest() if serving.rest else REST}"
+        )
         share = 1.0 if fair else covered / (covered + missing)
     return index.coverage()[1], share, tuple(warnings)
 

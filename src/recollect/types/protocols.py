@@ -269,14 +269,14 @@ class VectorIndex(Protocol):
 class ActiveSpace:
     """The embedder that answers and the index of its space; a warning if it is not the configured one.
 
-    `rest` says how the missing vectors will be computed: by a command, or now and by when.
+    `rest` says by when missing vectors are computed, or how that can be done.
     """
 
     embedder: Embedder
     index: VectorIndex
     space: VectorSpace
     warning: str = ""
-    rest: Callable[[], str] = lambda: "`recollect embed` computes the rest"
+    rest: Callable[[], str] | None = None
 
 
 class VectorSpaces(Protocol):
