@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, create_model
 from recollect import __version__
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.memory import Memory, payloads
+from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, harmless, visible_json
 from recollect.memory.shapes import READ_CHARACTERS, answer_dict, bounded, recall_dict, record_dict
 from recollect.memory.validation import MAX_TEXT
@@ -31,9 +32,6 @@ Parameter: TypeAlias = tuple[Any, Any]  # the type of a tool's parameter, with b
 PublicError: TypeAlias = Callable[[RecollectError], RecollectError]  # turns an error into what the caller may read
 
 MOST_QUERY = 20_000
-MOST_NAME = 1_000
-MOST_NAMES = 100
-MOST_NUMBER = 1e9  # that an option takes from agents and over HTTP, where its own bounds are wider
 TASK_CHARACTERS = 2_000  # how much of a task is repeated in the prompt
 
 INSTRUCTIONS = (
@@ -48,8 +46,6 @@ where they contradict each other or me. memory_search finds more.
 
 {block}"""
 
-Name = Annotated[str, Field(max_length=MOST_NAME)]
-Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 Task = Annotated[str, Field(description="What you are about to do, in a sentence.")]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -16,13 +18,14 @@ from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.options import FILTERS, SCOPE, SCOPE_PARTS, SEARCH, Option
 
 if TYPE_CHECKING:
-    from recollect.config import Loaded
+    from recollect.config import Loaded, Settings
     from recollect.memory import Memory
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
+THREADS = "OPENBLAS_NUM_THREADS"
 _COMMON = ("store", "config", *SCOPE_PARTS, "embedder")
 _PRINTED_NOTES = "recollect.notes"  # key in the context of click: the notes on settings that this command has printed
 
@@ -199,15 +202,38 @@ def open_memory(
     options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False, fetch: bool = True
 ) -> Memory:
     """Open the memory of the flags and settings. A command that only `reads` does not create a missing store."""
+    settings = load_settings(options, search).settings
+    _import_numpy()
+    if reads and search is not None:
+        _begin_to_load_model(settings)
     from recollect.memory import Memory
     from recollect.stores import kind_of
 
-    settings = load_settings(options, search).settings
     place = settings.place
     if reads and place != ":memory:" and not (kind := kind_of(place)).exists(place):
         notice(f"there is no store at {kind.describe(place)} yet; `recollect index` or `recollect add` creates one")
         place = ":memory:"
     return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"), fetch=fetch)
+
+
+def _import_numpy() -> None:
+    """Import numpy with one thread for its linear algebra, which nothing here needs: more cost 50 ms at each start."""
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = before or "1"
+    importlib.import_module("numpy")  # reads the variable; programs that this one starts must not
+    if not before:
+        del os.environ[THREADS]
+
+
+def _begin_to_load_model(settings: Settings) -> None:
+    """Load the embedding model, if it is on this machine, while the store is opened."""
+    from recollect.models.catalogue import MODELS, is_here
+
+    searched = settings.search.sources is None or "vector" in settings.search.sources
+    if searched and settings.embedder in MODELS and is_here(MODELS[settings.embedder]):
+        from recollect.models.onnx import begin_to_load
+
+        begin_to_load(settings.embedder)
 
 
 def read_input(file: str, hint: str) -> bytes:

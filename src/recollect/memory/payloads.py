@@ -2,11 +2,12 @@
 
 `recollect.memory.shapes` builds the JSON, and a test compares the two. A dataclass stands for its own fields, of which
 those with a default may be missing. Fields may be added, never renamed or removed; clients must accept fields that are
-not listed here. Nothing imports this module at start-up: `typing_extensions`, which pydantic needs, is slow to load.
+not listed here. Only the servers import this module: pydantic is slow to load.
 """
 
-from typing import Any, NotRequired, TypeVar
+from typing import Annotated, Any, NotRequired, TypeVar
 
+from pydantic import Field
 from typing_extensions import TypedDict, is_typeddict
 
 from recollect.memory.explain import Placement
@@ -14,6 +15,13 @@ from recollect.memory.recall import Citation
 from recollect.types.search import Contribution, SourceTrace
 
 _Shape = TypeVar("_Shape", bound=type)
+
+MOST_NAME = 1_000
+MOST_NAMES = 100
+MOST_NUMBER = 1e9  # that an option takes from agents and over HTTP, where its own bounds are wider
+
+Name = Annotated[str, Field(max_length=MOST_NAME)]
+Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 
 
 class StoredRecord(TypedDict):

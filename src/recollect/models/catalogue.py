@@ -174,16 +174,20 @@ def installed(name: str) -> bool:
     return True
 
 
-def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress: Progress | None, fetch: bool) -> None:
-    """Fetch a model that is not on this machine, or raise ModelMissing if `fetch` is false.
-
-    Only names and sizes are looked at here. The content is checked when it is loaded.
-    """
-    model = get_model(name)
+def is_here(model: Model) -> bool:
+    """Whether the files of a model are here, by their names and sizes. Their hashes are checked when it is loaded."""
     folder = cache_root() / model.folder
-    with contextlib.suppress(OSError):
-        if all((folder / file.name).stat().st_size in {copy.size for copy in file.copies} for file in model.files):
-            return
+    try:
+        return all((folder / file.name).stat().st_size in {copy.size for copy in file.copies} for file in model.files)
+    except OSError:
+        return False
+
+
+def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress: Progress | None, fetch: bool) -> None:
+    """Fetch a model that is not on this machine, or raise ModelMissing if `fetch` is false."""
+    model = get_model(name)
+    if is_here(model):
+        return
     if not fetch:
         raise ModelMissing(f"the model {name} is not on this machine", hint=f"`{model.fetch_command}` fetches it")
     from recollect.models.fetch import fetch_automatically

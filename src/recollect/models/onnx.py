@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from recollect.errors import ConfigError, ModelError, UsageError
-from recollect.models.catalogue import Model, get_model, model_path
+from recollect.models.catalogue import Model, cache_root, get_model, model_path
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.registry import missing_package
 
@@ -78,7 +78,8 @@ class Runtime:
         """The tokenizer and the session."""
         with self._lock:
             if self._loaded is None:
-                self._loaded = _load(self.model, model_path(self.model.name))
+                begun = _BEGUN.pop(str(cache_root() / self.model.folder), None)
+                self._loaded = _load(self.model) if begun is None or begun.exception() else begun.result()
             return self._loaded
 
     def readable(self, text: str) -> str:
@@ -151,8 +152,20 @@ def _lower_priority() -> None:
             os.setpriority(os.PRIO_PROCESS, thread, max(NICE, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
-def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
+_BEGUN: dict[str, Future[tuple[Tokenizer, Any]]] = {}  # models that are loaded ahead, by folder
+
+
+def begin_to_load(name: str) -> None:
+    """Load a model in a thread, while the rest of the program starts. Its first use waits for it."""
+    model = get_model(name)
+    pool = ThreadPoolExecutor(1, thread_name_prefix="recollect-model")
+    _BEGUN[str(cache_root() / model.folder)] = pool.submit(_load, model)
+    pool.shutdown(wait=False)
+
+
+def _load(model: Model) -> tuple[Tokenizer, Any]:
     """Load both parts. The libraries are imported here, because importing them takes longer than all the rest."""
+    folder = model_path(model.name)
     try:
         from onnxruntime import InferenceSession, SessionOptions  # type: ignore[import-untyped]
         from tokenizers import Tokenizer

@@ -1,5 +1,7 @@
 """The HTTP application, built from a memory and its tokens: the JSON API, MCP and the page."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -7,12 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from fastapi import FastAPI
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette import types as asgi
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -21,13 +22,16 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from recollect import __version__, mcp
+from recollect import __version__
 from recollect.memory import Memory
 from recollect.types import GLOBAL
 from recollect.web import evaluation_routes, operations, record_routes, responses
 from recollect.web.access import Access, Asker, Caller, Tokens
 from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics, is_loopback
 from recollect.web.workers import Lanes
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. The token decides the caller and its scope; a request that names another scope is refused."""
@@ -128,6 +132,16 @@ class Agents:
     async def _started(self, asker: Asker) -> StreamableHTTPSessionManager:
         if self._tasks is None:
             raise RuntimeError("the application is not running")
+        manager = await anyio.to_thread.run_sync(self._build, asker)
+        await self._tasks.start(_run_manager, manager)
+        return manager
+
+    def _build(self, asker: Asker) -> StreamableHTTPSessionManager:
+        # The SDK takes longer to import than all the rest, so it is imported for the first agent.
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from recollect import mcp
+
         public = partial(responses.logged, request_id=f"mcp {asker.caller.name}")
         server = mcp.build(asker.memory, read_only=not self.access.may_write(asker.caller), public=public)
         checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the middleware has checked them
@@ -135,7 +149,6 @@ class Agents:
         server.streamable_http_app(
             json_response=True, transport_security=checked, max_sessions=MOST_SESSIONS, max_request_body_size=MOST_BYTES
         )
-        await self._tasks.start(_run_manager, server.session_manager)
         return server.session_manager
 
 

@@ -15,8 +15,8 @@ from recollect.errors import Forbidden
 from recollect.evaluation import studies
 from recollect.evaluation.library import DrawnSection, ReportLibrary, StoredReport
 from recollect.evaluation.trials import SYSTEMS
-from recollect.mcp import MOST_NAME
 from recollect.memory import default_store
+from recollect.memory.payloads import MOST_NAME
 from recollect.web.access import Asker
 from recollect.web.inputs import Id, Owns, Reads
 from recollect.web.responses import Json, documented, model

@@ -8,7 +8,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field, create_model
 
 from recollect.errors import Forbidden
-from recollect.mcp import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
+from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS
 from recollect.memory.validation import MAX_TEXT
 from recollect.options import FILTERS, GROUPS, HTTP, PAGE, RECALL_TOKENS, SCOPE, SEARCH, Bounds, Option, Slider

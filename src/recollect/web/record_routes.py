@@ -10,11 +10,10 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from recollect.errors import Forbidden
-from recollect.mcp import MOST_NAME
 from recollect.memory import Memory
 from recollect.memory.changes import chain
 from recollect.memory.folders import Excerpt
-from recollect.memory.payloads import RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
+from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
 from recollect.memory.shapes import answer_dict, bounded, event_dict, recall_dict, record_dict, verdict_dict
 from recollect.memory.validation import merge_scope
