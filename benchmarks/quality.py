@@ -3,7 +3,8 @@
 Reads RECOLLECT_DATA (default ../shared/data). What is reported is held out: the official test questions of scifact and
 nfcorpus, and of the sets without a split the questions whose id hashes to an odd number; the even ones, scifact's train
 and nfcorpus's dev questions are for tuning (`--part tuning`, `python -m benchmarks.ways`). Stores are kept in the
-user's cache by the corpus's fingerprint, so that a second run embeds nothing. `--write` puts the tables into the docs.
+user's cache by the corpus's fingerprint, so that a second run embeds nothing. `--write` puts the tables into the docs;
+`--check` fails if a figure differs from theirs.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--no-sweep", action="store_true")
     parser.add_argument("--json", type=Path, help="also write all values there")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--check", action="store_true", help="fail if a figure differs from docs/benchmarks.md")
     arguments = parser.parse_args()
     start = time.monotonic()
     jobs = [(name, arguments.part, arguments.embedder, not arguments.no_sweep) for name in arguments.sets]
@@ -68,6 +70,8 @@ def main() -> None:
     print(report(rows), f"\ntook {took / 60:.1f} minutes", sep="\n")
     if arguments.json:
         arguments.json.write_text(json.dumps(rows), encoding="utf-8")
+    if arguments.check and (different := differences(rows)):
+        sys.exit("\n".join(["not as in docs/benchmarks.md:", *different]))
     if arguments.write:
         write_docs(rows, took)
 
@@ -232,6 +236,22 @@ def write_docs(rows: list[dict[str, Any]], took: float) -> None:
     if any(row["sweep"] for row in rows):
         write("rrf-or-weighted.md", "sweep", table(sweep_rows(rows)))
         draw(rows)
+
+
+def differences(rows: list[dict[str, Any]]) -> list[str]:
+    """The figures, to the third digit, that are not those of the page."""
+    lines = (DOCS / "benchmarks.md").read_text(encoding="utf-8").split("<!-- quality:begin -->")[1].splitlines()
+    different = []
+    for measure in ("nDCG@10", "R@5"):
+        head, *measured, _ = quality_rows(rows, measure)
+        start = lines.index("| " + " | ".join(head) + " |")
+        page = {line.split(" | ")[0][2:]: line for line in lines[start : lines.index("", start)] if line[:2] == "| "}
+        for row in measured:
+            figures = [[cell.strip("* |").split("*")[0].split(" ")[0] for cell in cells[3:]]
+                       for cells in (row, page[row[0]].split(" | "))]  # fmt: skip
+            if figures[0] != figures[1]:
+                different.append(f"{row[0]} {measure}: {' '.join(figures[0])}, on the page {' '.join(figures[1])}")
+    return different
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
