@@ -66,17 +66,20 @@ def open_memory(path: Path) -> Iterator[Callable[..., Memory]]:
 
 @pytest.fixture
 def sealed() -> Iterator[Callable[[Path], Path]]:
-    """Copies a store to a folder that is readable but not writable."""
+    """Copies a store, with its index if there is one, to a folder that is readable but not writable."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
 
     def seal(path: Path) -> Path:
         shutil.copy(path, folder / "memory.db")
-        (folder / "memory.db").chmod(0o444)
-        folder.chmod(0o555)
+        if Path(f"{path}-index").is_dir():
+            shutil.copytree(f"{path}-index", folder / "memory.db-index")
+        for part in (*folder.rglob("*"), folder):
+            part.chmod(0o555 if part.is_dir() else 0o444)
         return folder / "memory.db"
 
     yield seal
-    folder.chmod(0o700)
+    for part in (folder, *folder.iterdir()):
+        part.chmod(0o700)
     shutil.rmtree(folder)
 
 

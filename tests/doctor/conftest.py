@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import apsw
+import numpy as np
 import pytest
 
 from recollect import Memory
 from recollect.cli import main
 from recollect.config import Settings
+from recollect.stores.sqlite.folder import Folder
+from recollect.stores.sqlite.segments import Segment, merged
 
 
 @dataclass
@@ -90,6 +93,31 @@ def kept(path: Path) -> Path:
         memory.add_many([{"text": f"the heron number {n} stands in the reeds"} for n in range(40)])
         memory.search("heron")
     return path
+
+
+@pytest.fixture
+def indexed(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """The folder of its index, which is written however few records there are."""
+    monkeypatch.setattr("recollect.stores.sqlite.index.COLD_ROWS", 1)
+    with Memory.open(kept, embedder="none", settings=Settings()) as memory:
+        memory.search("heron")
+    return Folder(Path(f"{kept}-index"))
+
+
+@pytest.fixture
+def spoil(kept: Path, indexed: Folder) -> Callable[..., Path]:
+    """Writes another segment in place of its only one; without a change, one that has no row."""
+
+    def run(change: Callable[[Segment], Segment] | None = None) -> Path:
+        manifest = indexed.read()
+        (segment,) = manifest.segments
+        none = np.zeros(len(segment), dtype=np.bool_)
+        new = change(segment) if change else merged([segment], [none], first=True)
+        with indexed.writing():
+            indexed.commit(replace(manifest, segments=(indexed.write(new),)))
+        return kept
+
+    return run
 
 
 @pytest.fixture

@@ -124,9 +124,9 @@ def test_every_check_has_a_finding(doctor, kept):
     assert list(dict.fromkeys(names)) == [check.__name__ for check in CHECKS]
 
 
-def test_text_output_has_signs_and_words(capsys, kept, tokens, sql):
+def test_text_output_has_signs_and_words(capsys, spoil, tokens):
     """A line per finding, its fix below, a sum at the end; the words are enough without signs."""
-    sql(kept, "DELETE FROM lengths")
+    spoil()
     assert main(["doctor"]) == 3
     shown = capsys.readouterr()
     lines = shown.out.splitlines()

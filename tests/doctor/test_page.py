@@ -28,10 +28,10 @@ TABLES = [
 ]
 
 
-def test_shown_output_is_the_real_one(capsys, kept, sql, home, monkeypatch):
+def test_shown_output_is_the_real_one(capsys, kept, spoil, home, monkeypatch):
     """For an emptied keyword index and a public token file; … stands for anything."""
     monkeypatch.setenv("COLUMNS", "100")
-    sql(kept, "DELETE FROM lengths")
+    spoil()
     tokens = home / "xdg_config_home" / "recollect" / "tokens.json"
     tokens.parent.mkdir(parents=True)
     tokens.touch()

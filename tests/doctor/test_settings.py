@@ -114,10 +114,11 @@ def test_valid_settings_name_their_file(doctor, settings):
     assert doctor()["settings"] == {"check": "settings", "state": "ok", "message": f"read from {path}", "mend": ""}
 
 
-def test_nothing_is_fixed_with_unreadable_settings(doctor, settings, kept, sql, untouched):
+def test_nothing_is_fixed_with_unreadable_settings(doctor, settings, sql, spoil, untouched):
     """It could change the wrong store with the wrong model."""
     settings("embedder = 7\n")
-    sql(kept, "DELETE FROM lengths", "DELETE FROM embeddings")
+    kept = spoil()
+    sql(kept, "DELETE FROM embeddings")
     untouched(kept.parent)
     told = doctor("--fix")
     assert told.code == 3

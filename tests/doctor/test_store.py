@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from recollect import Memory
@@ -15,6 +17,7 @@ from recollect.config import Settings
 from recollect.doctor import Finding
 from recollect.stores.sqlite.health import steadily
 from recollect.stores.sqlite.schema import MIGRATIONS
+from recollect.stores.sqlite.segments import merged
 
 
 @pytest.fixture(autouse=True)
@@ -252,28 +255,24 @@ def test_empty_file_is_a_failure(doctor, path, untouched):
 
 # -- the keyword index --------------------------------------------------------------------------------------
 
+
+def without(segment, count):
+    """The segment without its first rows."""
+    chosen = np.arange(len(segment)) >= count
+    return merged([segment], [chosen], first=True)
+
+
 DAMAGE = {
-    "its lengths are gone": ("DELETE FROM lengths", "40 records are not in it"),
-    "its terms are gone": ("DELETE FROM terms", "40 records are not in it"),
-    "some rows are gone": ("DELETE FROM terms WHERE rowid < 6", "5 records are not in it"),
-    "a row too many": ("INSERT INTO lengths VALUES (4711, 3)", "1 of its rows belong to no record"),
-    "a length is wrong": ("UPDATE lengths SET length = 77", "another number of words"),
-    "its words are others'": (
-        "DELETE FROM terms; INSERT INTO terms (rowid, title, text) SELECT row, '', 'kestrel' FROM records",
-        "does not have the words",
-    ),
-    "its pages are zeros": (
-        "UPDATE terms_data SET block = zeroblob(length(block)) WHERE id > 10",
-        "corruption",
-    ),
+    "some rows are gone": (lambda segment: without(segment, 5), "5 records are not in it"),
+    "all rows are gone": (None, "40 records are not in it"),
+    "a row too many": (lambda segment: replace(segment, rows=segment.rows + 1), "not in it"),
+    "a length is wrong": (lambda segment: replace(segment, length=segment.length + 70), "another number of words"),
+    "its words are others'": (lambda segment: replace(segment, terms=segment.terms + 1), "does not have the words"),
 }
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_damaged_keyword_index_is_found_and_rebuilt(doctor, kept, sql, name):
-    """After --fix every record is found by its words again."""
-    statement, words = DAMAGE[name]
-    sql(kept, statement)
+def check_mended(doctor, kept, words):
+    """A damaged index is a failure that --fix mends: after it every record is found by its words again."""
     told = doctor()
     assert (told.code, told["keywords"]["state"]) == (3, "failure")
     assert words in told["keywords"]["message"]
@@ -290,18 +289,41 @@ def test_damaged_keyword_index_is_found_and_rebuilt(doctor, kept, sql, name):
     assert "fixed" not in again["keywords"]
 
 
-def test_lagging_index_is_a_note(doctor, kept, sql):
+@pytest.mark.parametrize("name", DAMAGE)
+def test_index_that_differs_from_the_records_is_found_and_rebuilt(doctor, kept, spoil, name):
+    """Its files are whole, and say something else."""
+    change, words = DAMAGE[name]
+    spoil(change)
+    check_mended(doctor, kept, words)
+
+
+def test_damaged_file_of_the_index_is_found_and_rebuilt(doctor, kept, indexed):
+    """One byte of it is another."""
+    (segment,) = indexed.path.glob("*.segment")
+    raw = bytearray(segment.read_bytes())
+    raw[-100] ^= 1
+    segment.write_bytes(raw)
+    check_mended(doctor, kept, f"{segment.name} is damaged")
+
+
+def test_lagging_index_is_a_note(doctor, kept, indexed):
     """It catches up before it answers; --fix does it now."""
-    sql(kept, "UPDATE meta SET value = substr(value, 1, instr(value, ' ')) || '30' WHERE key = 'keywords'")
+    manifest = indexed.path / "manifest.json"
+    before = manifest.read_bytes()
+    with Memory.open(kept, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many([{"text": f"a bittern {i}"} for i in range(10)])
+        memory.search("bittern")
+        manifest.write_bytes(before)  # as if this process had been killed before it was written
     told = doctor()
     assert (told.code, told["keywords"]["state"]) == (0, "note")
-    assert told["keywords"]["message"].startswith("10 changes behind")
     assert doctor("--fix")["keywords"]["fixed"] is True
 
 
-def test_index_of_another_analyzer_is_a_note(doctor, kept, sql):
+def test_index_of_another_analyzer_is_a_note(doctor, kept, indexed):
     """As after an upgrade that changed the analysis."""
-    sql(kept, "UPDATE meta SET value = 'another 40' WHERE key = 'keywords'")
+    manifest = indexed.read()
+    with indexed.writing():
+        indexed.commit(replace(manifest, key=manifest.key._replace(analysis="another")))
     assert doctor()["keywords"]["state"] == "note"
     assert doctor("--fix")["keywords"]["state"] == "ok"
     assert found_by_words(kept, "heron") == 40
@@ -426,9 +448,9 @@ def test_store_in_a_read_only_folder_is_a_warning(kept, sealed, as_nobody):
 
 
 @pytest.mark.ci
-def test_fix_that_fails_is_reported(kept, sealed, sql, as_nobody):
+def test_fix_that_fails_is_reported(kept, sealed, spoil, as_nobody):
     """The finding stays, with the reason."""
-    sql(kept, "DELETE FROM lengths")
+    spoil()
     ran = as_nobody(sealed(kept), "--fix")
     assert ran.returncode == 3, ran.stderr
     assert "the fix failed" in ran.stdout

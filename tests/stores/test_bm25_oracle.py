@@ -15,8 +15,8 @@ from support import DATA
 from recollect.analysis import Analyzer
 from recollect.evaluation import evaluate, read_dataset
 from recollect.ranking import fold
+from recollect.stores.database import TITLE_WEIGHT
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.keywords import TITLE_WEIGHT
 from recollect.types import Filter, Put, Record, Scope
 
 DEPTH = 100
@@ -85,7 +85,7 @@ def compare(collection: Collection, folder: Path) -> Compared:
 def _ask_us(texts: dict[str, str], queries: dict[str, list[str]], folder: Path) -> dict[str, dict[str, float]]:
     store = SqliteStore(folder / "memory.db")
     store.records.apply([Put(Record(id=key, text=text, created_at=THEN))] for key, text in texts.items())
-    answers = {key: store.keywords.search(terms, Filter(), DEPTH).entries for key, terms in queries.items()}
+    answers = {key: list(store.keywords.search(terms, Filter(), DEPTH).entries) for key, terms in queries.items()}
     store.close()
     return {key: {match.record.id: match.score for match in found} for key, found in answers.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,8 @@ from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import EmbedderError, UsageError
 from recollect.models.hashing import HashingEmbedder
-from recollect.stores.sqlite.rows import Visible
+from recollect.stores.sqlite import index
+from recollect.stores.sqlite.visible import Visible
 from recollect.types import Filter, Put, Record
 
 OpenMemory = Callable[..., Memory]
@@ -148,26 +150,21 @@ def test_search_embeds_a_few_missing_vectors(open_memory: OpenMemory) -> None:
     assert found(open_memory(), "walrus 3", "vector")[0] == "walrus 3"
 
 
-def test_a_large_group_is_found_whole_by_a_search_that_it_overtook(
-    open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A group larger than one indexing step, committed between a search's catching up and its reading, is not lost.
-
-    The interleaving of two processes is made certain: the second one writes when the first has just caught up.
-    """
+def test_a_large_group_is_found_whole_or_not_at_all(open_memory: OpenMemory) -> None:
+    """A group that another process commits and indexes during a search's snapshot is not in that snapshot."""
     reader, writer = open_memory(), open_memory()
     reader.add("one puffin")
     group = [Put(Record(f"p{i}", f"puffin number {i}")) for i in range(400)]
-    keywords = reader.store.keywords
-    caught_up = keywords.catch_up
 
-    def overtaken() -> None:
-        caught_up()
-        monkeypatch.undo()
+    def count(memory: Memory) -> int:
+        return len(memory.store.keywords.search(["puffin"], Filter(), 1000).entries)
+
+    with reader.store.reading():
+        assert len(reader.list()) == 1
         writer.store.records.apply([group])
-
-    monkeypatch.setattr(keywords, "catch_up", overtaken)
-    assert len(keywords.search(keywords.analyzer.query("puffin"), Filter(), 1000).entries) == 401
+        assert count(writer) == 401
+        assert count(reader) == 1
+    assert count(reader) == 401
 
 
 @pytest.mark.ci
@@ -239,46 +236,49 @@ def fill(memory: Memory) -> None:
     memory.forget(*(f"r{i}" for i in range(0, 400, 9)))
 
 
-DROPPED = {
-    "the note": "DELETE FROM meta WHERE key = 'keywords'",
-    "all of it": (
-        "DELETE FROM meta WHERE key = 'keywords'; DROP TABLE terms_instance; DROP TABLE terms; DROP TABLE lengths"
-    ),
-    "the tables": "DROP TABLE terms_instance; DROP TABLE terms; DROP TABLE lengths",
-    "the terms": "DROP TABLE terms_instance; DROP TABLE terms",
+def cut(file: Path) -> None:
+    """Leave a shorter file in place of one; whoever has the old one mapped keeps it."""
+    short = file.with_suffix(".short")
+    short.write_bytes(file.read_bytes()[:-100])
+    short.replace(file)
+
+
+def overwrite(file: Path) -> None:
+    """Leave zeros in place of a file."""
+    zeros = file.with_suffix(".zeros")
+    zeros.write_bytes(bytes(file.stat().st_size))
+    zeros.replace(file)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "all of it": shutil.rmtree,
+    "the manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "a manifest that is no JSON": lambda folder: (folder / "manifest.json").write_text("{"),
+    "a manifest of a later version": lambda folder: (folder / "manifest.json").write_text('{"format": 99}'),
+    "a segment": lambda folder: next(folder.glob("*.segment")).unlink(),
+    "a segment's end": lambda folder: cut(next(folder.glob("*.segment"))),
+    "a segment's content": lambda folder: overwrite(next(folder.glob("*.segment"))),
 }
 
 
-@pytest.mark.parametrize("open_while_dropped", [False, True])
-@pytest.mark.parametrize("what", DROPPED)
-def test_dropped_keyword_index_is_rebuilt(
-    open_memory: OpenMemory, path: Path, what: str, open_while_dropped: bool
-) -> None:
+@pytest.mark.parametrize("open_while_damaged", [False, True])
+@pytest.mark.parametrize("what", DAMAGE)
+def test_lost_index_is_built_again(open_memory: OpenMemory, path: Path, what: str, open_while_damaged: bool) -> None:
     """Whichever part is gone, the next search answers as before, in an open or reopened store."""
-    memory = open_memory()
+    memory, folder = open_memory(), Path(f"{path}-index")
     fill(memory)
     before = {query: ranking(memory, query) for query in QUERIES}
     assert all(before.values())
-    if not open_while_dropped:
+    if not open_while_damaged:
         memory.close()
-    connection = apsw.Connection(str(path))
-    connection.execute(DROPPED[what])
-    connection.close()
-    again = memory if open_while_dropped else open_memory()
+    DAMAGE[what](folder)
+    again = memory if open_while_damaged else open_memory()
     assert {query: ranking(again, query) for query in QUERIES} == before
-    again.add("an index that is written to again: zebra")
-    assert found(again, "zebra", "keyword") == ["an index that is written to again: zebra"]
-
-
-def test_dropped_index_does_not_stop_a_write(open_memory: OpenMemory, path: Path) -> None:
-    """Records can be written while the index is gone."""
-    memory = open_memory()
-    memory.add("first")
-    connection = apsw.Connection(str(path))
-    connection.execute(DROPPED["the tables"])
-    connection.close()
-    memory.add("second one")
-    assert set(found(memory, "first second", "keyword")) == {"first", "second one"}
+    again.add_many([{"text": f"an index that is written to again: zebra {i}"} for i in range(300)])
+    assert len(found(again, "zebra", "keyword", limit=400, fetch_k=400)) == 300
+    with open_memory() as other:
+        assert {query: ranking(other, query) for query in QUERIES} == {q: ranking(again, q) for q in QUERIES}
+        assert other.store.keywords.index.folder.damaged() == []
 
 
 def test_deleted_vectors_are_computed_again(open_memory: OpenMemory, path: Path) -> None:
@@ -344,21 +344,22 @@ def test_unknown_language_changes_nothing(open_memory: OpenMemory) -> None:
     assert found(memory, "key", "keyword") == ["the keys"]
 
 
-def test_language_change_reaches_an_open_store(open_memory: OpenMemory, path: Path) -> None:
+def test_language_change_reaches_an_open_store(
+    open_memory: OpenMemory, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An open process uses the new language, also for cached data, and does not change it back."""
+    monkeypatch.setattr(index, "COLD_ROWS", 1)
     first = open_memory()
     first.add("Die Häuser am See")
     assert found(first, "Haus", "keyword") == []
     second = open_memory()
     second.change_language("german")
-    connection = apsw.Connection(str(path))
-    noted = []
+    written = []
     for _ in range(3):
         for memory in (first, second):
             assert found(memory, "Haus", "keyword") == ["Die Häuser am See"]
-            noted.append(connection.execute("SELECT value FROM meta WHERE key = 'keywords'").get.rsplit(" ", 1)[0])
-    connection.close()
-    assert len(set(noted)) == 1, f"the index was rebuilt at every turn: {noted}"
+            written.append(Path(f"{path}-index", "manifest.json").read_text())
+    assert len(set(written)) == 1, f"the index was rebuilt at every turn: {written}"
 
 
 # -- hostile queries ----------------------------------------------------------------------------------------

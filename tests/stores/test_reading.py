@@ -11,7 +11,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from recollect.stores.sqlite import SqliteStore, rows
+from recollect.stores.sqlite import SqliteStore, visible
+from recollect.stores.sqlite.rows import Connection
+from recollect.stores.sqlite.views import View
 from recollect.types import Filter, Put, Record
 
 
@@ -127,14 +129,14 @@ def test_abandoned_thread_can_read_to_its_end(store: SqliteStore) -> None:
 def test_visible_set_is_built_once_for_many_threads(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sources need it at the same moment; one builds it, the other waits."""
     add(store, "a")
-    select, built = rows._select, []
+    select, built = visible._select, []
 
-    def counted(connection: apsw.Connection, where: Filter) -> rows.Visible:
+    def counted(connection: Connection, where: Filter, view: View) -> visible.Visible:
         built.append(where)
         threading.Event().wait(0.05)
-        return select(connection, where)
+        return select(connection, where, view)
 
-    monkeypatch.setattr(rows, "_select", counted)
+    monkeypatch.setattr(visible, "_select", counted)
     with ThreadPoolExecutor(4) as pool:
         where = Filter(kinds=("fact",))
         found = [pool.submit(store.keywords.search, ["heron"], where, 5) for _ in range(4)]

@@ -38,7 +38,7 @@ class LanceStore(SqliteStore):
             )
         self.url = parse_url(url)
         super().__init__(self.url.truth, language=language, read_only=read_only)
-        self.spaces: LanceSpaces = LanceSpaces(self._database, self.spaces.visible, self.url)
+        self.spaces: LanceSpaces = LanceSpaces(self._database, self._index, self.url)
         self.contents = LanceContents(self._database, self.keywords, self.spaces)
 
     def status(self) -> dict[str, Any]:
@@ -53,22 +53,22 @@ class LanceStore(SqliteStore):
 
     def scrub(self) -> str | None:
         """Remove the bytes of purged records from the file and from all versions of LanceDB's tables."""
-        super().scrub()
+        warning = super().scrub()
         for index in self.spaces.all():
             index.updater.scrub()
-        return None
+        return warning
 
 
 class LanceSpaces(SqliteSpaces):
     """The vector spaces of one store. The file says which exist."""
 
-    def __init__(self, database: Any, visible: Any, url: LanceUrl) -> None:
-        super().__init__(database, visible)
+    def __init__(self, database: Any, index: Any, url: LanceUrl) -> None:
+        super().__init__(database, index)
         self._url = url
 
     def _index(self, space: VectorSpace, number: int) -> LanceVectors:
         updater = TableUpdater(self._database, self._url, number, space.dimension)
-        return LanceVectors(self._database, self.visible, space, number, updater)
+        return LanceVectors(self._database, self.index, space, number, updater)
 
     def activate(self, space: VectorSpace) -> None:
         """Use this space for searches. It has just been filled, so LanceDB is brought up to date."""

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import apsw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +15,10 @@ from recollect.stores.lance.table import NumberedVectors, TableLost
 from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.rows import check_dimension
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
+from recollect.stores.sqlite.index import Index
+from recollect.stores.sqlite.rows import Connection, integers, sequence
 from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors, changed_rows
+from recollect.stores.sqlite.visible import Visible, best
 from recollect.types import Filter, RankedList, VectorSpace
 
 if TYPE_CHECKING:
@@ -43,9 +44,14 @@ class LanceVectors(SqliteVectors):
     """Vector search in one space. Vectors are saved in the file, and looked up there."""
 
     def __init__(
-        self, database: Database, visible: VisibleSets, space: VectorSpace, number: int, updater: TableUpdater
+        self,
+        database: Database,
+        index: Index,
+        space: VectorSpace,
+        number: int,
+        updater: TableUpdater,
     ) -> None:
-        super().__init__(database, visible, space, number)
+        super().__init__(database, index, space, number)
         self.updater = updater
         self._numbers: NDArray[np.int64] = np.full(1, GONE, dtype=np.int64)
         self._table = ""
@@ -92,13 +98,11 @@ class LanceVectors(SqliteVectors):
         super().save(passages, vectors)
         self.updater.update_if_due()
 
-    def _covered(
-        self, connection: apsw.Connection, where: Filter | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _covered(self, connection: Connection, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         last = sequence(connection)
         numbers = self._record_numbers(connection, last)
         if where is not None:
-            mask = self._visible.get(connection, where, last).mask
+            mask = self._index.visible(connection, where).by_row
             numbers = np.where(mask, numbers[: len(mask)], GONE)
         return np.flatnonzero(numbers > WITHOUT), np.flatnonzero(numbers == WITHOUT)
 
@@ -114,12 +118,13 @@ class LanceVectors(SqliteVectors):
         else:
             self._without_lance = True
 
-    def _state(self, connection: apsw.Connection) -> TableState:
+    def _state(self, connection: Connection) -> TableState:
         return TableState() if self._without_lance else TableState.load(connection, self._number)
 
-    def _search(self, connection: apsw.Connection, vector: Vector, where: Filter, depth: int) -> RankedList:
+    def _search(self, connection: Connection, vector: Vector, where: Filter, depth: int) -> RankedList:
         last = sequence(connection)
-        visible = self._visible.get(connection, where, last)
+        view = self._index.view(connection)
+        visible = self._index.visible(connection, where)
         records = self._visible_vectors(visible, self._record_numbers(connection, last))
         state = self._state(connection)
         pending = self._pending_vectors(connection, state.number)
@@ -132,17 +137,18 @@ class LanceVectors(SqliteVectors):
             if len(rest.numbers) > max(count, SCAN_UP_TO):
                 rest = rest.only(np.argpartition(-(rest.matrix @ vector), count)[:count])
             # In double precision, so that a record's score does not depend on the other rows of the matrix.
-            scores = [(part.matrix.astype(np.float64) @ query).round(6) for part in (near, rest)]
+            scores = [part.matrix.astype(np.float64) @ query for part in (near, rest)]
             numbers = np.concatenate([near.numbers, rest.numbers])
-            matches = best(connection, *records.scored(numbers, np.concatenate(scores)), depth)
+            rows, cosines = records.scored(numbers, np.concatenate(scores))
+            matches = best(self._database, view, view.find(rows), cosines, depth, digits=6)
             incomplete = len(scores[0]) < len(indexed), len(scores[1]) < len(pending.numbers)
             floors = [part.min() for part, more in zip(scores, incomplete, strict=True) if more]
             # Records that tie for the last place must all be candidates: their age and id decide which is returned.
-            if not floors or (len(matches.entries) == depth and max(floors) < matches.scores[-1] - MARGIN):
+            if not floors or (len(matches.entries) == depth and max(floors) < matches.scores[-1] - 2 * MARGIN):
                 return matches
             wanted *= 4
 
-    def _record_numbers(self, connection: apsw.Connection, last: int) -> NDArray[np.int64]:
+    def _record_numbers(self, connection: Connection, last: int) -> NDArray[np.int64]:
         """The vector number of each record in this snapshot, whose last change is `last`.
 
         Records with the same text share a vector, and a record that is moved, tagged or superseded keeps it. A returned
@@ -161,7 +167,7 @@ class LanceVectors(SqliteVectors):
                 self._read_to = (last, newest)
             return self._numbers
 
-    def _updated(self, connection: apsw.Connection, seq: int, number: int) -> NDArray[np.int64]:
+    def _updated(self, connection: Connection, seq: int, number: int) -> NDArray[np.int64]:
         size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
         numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
         only, values = "", tuple[str, ...]()
@@ -187,7 +193,8 @@ class LanceVectors(SqliteVectors):
         key = (id(visible), id(numbers))  # the cache holds both objects, so their ids are not reused
         with self._lock:
             if key not in self._sets:
-                rows = np.flatnonzero(visible.mask & (numbers[: len(visible.mask)] > WITHOUT))
+                mask = visible.by_row
+                rows = np.flatnonzero(mask & (numbers[: len(mask)] > WITHOUT))
                 rows = rows[np.argsort(numbers[rows], kind="stable")]
                 of = numbers[rows]
                 if len(self._sets) == CACHED_SETS:
@@ -195,7 +202,7 @@ class LanceVectors(SqliteVectors):
                 self._sets[key] = visible, numbers, VisibleVectors(rows, of, of[np.flatnonzero(np.diff(of, prepend=0))])
             return self._sets[key][2]
 
-    def _pending_vectors(self, connection: apsw.Connection, indexed_to: int) -> NumberedVectors:
+    def _pending_vectors(self, connection: Connection, indexed_to: int) -> NumberedVectors:
         """The vectors that LanceDB does not have yet, read again when some were added; perhaps also purged ones."""
         bounds = (indexed_to, last_number(connection))
         cached = self._pending
@@ -227,7 +234,7 @@ class LanceVectors(SqliteVectors):
                 raise TableLost  # it has fewer vectors than the file says
             limit *= 4
 
-    def _fetch(self, connection: apsw.Connection, state: TableState, numbers: NDArray[np.int64]) -> NumberedVectors:
+    def _fetch(self, connection: Connection, state: TableState, numbers: NDArray[np.int64]) -> NumberedVectors:
         """Vectors from the file. Those that an earlier version kept in LanceDB only come from there."""
         listed = (json.dumps(numbers.tolist()),)
         among = "number IN (SELECT value FROM json_each(?))"

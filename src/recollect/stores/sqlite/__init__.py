@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file in WAL mode that holds records, history, vectors and both indexes."""
+"""The embedded store: one SQLite file in WAL mode, and beside it a folder with the index that is derived from it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from recollect.stores.database import SqlStore
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.records import SqlFiles, SqlNotes
 from recollect.stores.sqlite.database import Database, check_engine
+from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.records import SqliteChanges, SqliteContents, SqliteJoins, SqliteRecords
-from recollect.stores.sqlite.rows import VisibleSets
+from recollect.stores.sqlite.rows import Connection
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Scope
 
@@ -35,25 +36,25 @@ class SqliteStore(SqlStore):
             self._folder = tempfile.TemporaryDirectory(prefix="recollect-")
             path = Path(self._folder.name) / "memory.db"
         self._database = Database(local_path(path), read_only=read_only, untouched=untouched)
-        visible = VisibleSets()
         try:
-            self.keywords = SqliteKeywords(self._database, visible, language)
+            self._index = Index(self._database)
+            self.keywords = SqliteKeywords(self._database, self._index, language)
         except BaseException:
             self.close()
             raise
-        self.spaces = SqliteSpaces(self._database, visible)
+        self.spaces = SqliteSpaces(self._database, self._index)
         self.files = SqlFiles(self._database)
         self.notes = SqlNotes(self._database)
         self.joins = SqliteJoins(self._database)
         self.changes = SqliteChanges(self._database)
-        self.records = SqliteRecords(self._database, self.keywords.follow)
+        self.records = SqliteRecords(self._database)
         self.contents = SqliteContents(self._database, self.keywords)
 
     def within(self, scope: Scope) -> SqliteStore:  # noqa: ARG002
         """Itself: whoever can read the file can read all of it."""
         return self
 
-    def _place(self, connection: apsw.Connection) -> dict[str, Any]:  # noqa: ARG002
+    def _place(self, connection: Connection) -> dict[str, Any]:  # noqa: ARG002
         return {
             "store": str(self._database.path),
             "engine": f"SQLite {apsw.sqlite_lib_version()}",
@@ -61,11 +62,10 @@ class SqliteStore(SqlStore):
         }
 
     def scrub(self) -> str | None:
-        """Remove every byte of purged records from the keyword index and the log."""
-        self.keywords.catch_up()
-        self.keywords.scrub()
+        """Remove every byte of purged records from the index and the log."""
+        warning = self._index.scrub()
         self._database.empty_log()
-        return None
+        return warning
 
     def close(self) -> None:
         super().close()

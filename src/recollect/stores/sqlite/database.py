@@ -45,8 +45,8 @@ class Database(SqlDatabase):
         self.path = path
         self._place = path.absolute()  # the current folder may change while the store is open
         self._timeout_ms = LOOKING_TIMEOUT_MS if untouched else BUSY_TIMEOUT_MS
-        self._idle: list[apsw.Connection] = []
-        self._all: list[apsw.Connection] = []
+        self._idle: list[Connection] = []
+        self._all: list[Connection] = []
         self._write_lock = threading.Lock()
         self._writes = 0
         check_engine(apsw.sqlite_lib_version())
@@ -73,7 +73,7 @@ class Database(SqlDatabase):
                 raise
 
     @contextlib.contextmanager
-    def read(self, scope: Scope | None = None) -> Iterator[apsw.Connection]:  # noqa: ARG002  (a file has no roles)
+    def read(self, scope: Scope | None = None) -> Iterator[Connection]:  # noqa: ARG002  (a file has no roles)
         reading = self._reading or Reading(ended=True)
         with translated(self.path):
             try:
@@ -86,7 +86,7 @@ class Database(SqlDatabase):
             finally:
                 self._end_if_free(reading)
 
-    def _shared(self, reading: Reading) -> apsw.Connection:
+    def _shared(self, reading: Reading) -> Connection:
         """Its connection, in a snapshot that holds all that this process wrote before."""
         begun, connection = reading.snapshots.popitem() if reading.snapshots else (-1, self._take())
         writes = self._writes if reading.depth == 1 else begun
@@ -94,6 +94,7 @@ class Database(SqlDatabase):
         if writes != begun or not connection.in_transaction:  # SQLite ends one itself after an I/O error
             self._roll_back(connection)
             connection.execute("BEGIN")
+            connection.state = None
             self._presence.check_read(None if self.read_only else connection)
         return connection
 
@@ -109,7 +110,7 @@ class Database(SqlDatabase):
             connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def write(self, patience_ms: int = BUSY_TIMEOUT_MS) -> Iterator[apsw.Connection]:
+    def write(self, patience_ms: int = BUSY_TIMEOUT_MS) -> Iterator[Connection]:
         """The writing connection inside a transaction: committed and synced when the block ends, or rolled back.
 
         `patience_ms` is how long to wait for other writers.
@@ -153,8 +154,21 @@ class Database(SqlDatabase):
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def files(self) -> list[Path]:
-        """The file, and those that SQLite keeps beside it."""
-        return [part for part in parts_of(self._place) if part.exists()]
+        """The file, those that SQLite keeps beside it, and those of the index."""
+        return [part for part in (*parts_of(self._place), *files_in(self.index_folder)) if part.exists()]
+
+    @property
+    def index_folder(self) -> Path:
+        """The folder of the derived index."""
+        return index_folder(self._place)
+
+    def newest(self) -> int:
+        """The number of the last change now, whatever snapshot this thread reads."""
+        connection = self._take()
+        try:
+            return sequence(connection)
+        finally:
+            self._idle.append(connection)
 
     def close(self) -> None:
         if self._closed or self._pid != os.getpid():
@@ -166,7 +180,7 @@ class Database(SqlDatabase):
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
 
-    def _take(self) -> apsw.Connection:
+    def _take(self) -> Connection:
         super().check()
         try:
             return self._idle.pop()
@@ -186,7 +200,7 @@ class Database(SqlDatabase):
         super().check()
         self._presence.check()
 
-    def _open_steadily(self) -> tuple[apsw.Connection, Identity]:
+    def _open_steadily(self) -> tuple[Connection, Identity]:
         for _ in range(3):
             before = identity_of(self._place)
             connection = self._connect()
@@ -222,7 +236,7 @@ class Database(SqlDatabase):
             for part in parts_of(name):
                 part.unlink(missing_ok=True)
 
-    def _connect(self, name: str | None = None) -> apsw.Connection:
+    def _connect(self, name: str | None = None) -> Connection:
         if self.read_only:
             return self._open_to_read()
         connection = Connection(name or str(self._place), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -233,7 +247,7 @@ class Database(SqlDatabase):
         )
         return connection
 
-    def _open_to_read(self) -> apsw.Connection:
+    def _open_to_read(self) -> Connection:
         place = f"file:{quote(str(self._place))}{'?immutable=1' if self._frozen else ''}"
         connection = Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(self._timeout_ms)
@@ -256,6 +270,18 @@ class Database(SqlDatabase):
 def parts_of(path: str | Path) -> list[Path]:
     """The file of a store and its log files, in this order, whether they exist or not."""
     return [Path(f"{path}{end}") for end in ("", "-wal", "-shm")]
+
+
+def index_folder(path: Path) -> Path:
+    """The folder of the index of a store, beside its file."""
+    return Path(f"{path.resolve()}-index")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of a folder; none where it cannot be read."""
+    with contextlib.suppress(OSError):
+        return [path for path in folder.iterdir() if path.is_file()]
+    return []
 
 
 def check_engine(version: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import numpy as np
 
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, StoreError
@@ -32,12 +33,12 @@ from recollect.stores.health import (
 from recollect.stores.rows import meta
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.database import WAL_LIMIT_BYTES, Database, parts_of
+from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.rows import VisibleSets
+from recollect.stores.sqlite.rows import Connection, integers, sequence
 from recollect.stores.sqlite.schema import MIGRATIONS
 
 STEPS = 20_000  # steps of the engine between two looks at the clock
-DERIVED = "terms"  # the table of the keyword index: damage in it is no damage to what is stored
 
 RESTORE = "restore it from a backup, or index the folders again into a new one: recollect index FOLDER --store NEW"
 LIVE = "SELECT row FROM records WHERE forgotten_at IS NULL"
@@ -60,7 +61,7 @@ def examine(check: str, path: Path, examination: Examination) -> list[Finding]:
 
 
 @contextlib.contextmanager
-def looking(path: Path) -> Iterator[apsw.Connection]:
+def looking(path: Path) -> Iterator[Connection]:
     """A connection that sees one snapshot of a store until the block ends, and leaves no trace."""
     with contextlib.closing(Database(path, read_only=True, untouched=True)) as database, database.read() as connection:
         yield connection
@@ -98,7 +99,7 @@ def _file(path: Path, examination: Examination) -> Finding:
             if other := examination.schema(str(path), version, len(MIGRATIONS)):
                 return other
             lines, finished = _damage(connection)
-            if lines := [line for line in lines if DERIVED not in line]:
+            if lines:
                 return Finding("store", "failure", f"{path} is damaged: {lines[0]}", RESTORE)
             count = connection.execute(COUNT).get
             # A purged record has an empty hash.
@@ -115,12 +116,12 @@ def _file(path: Path, examination: Examination) -> Finding:
     return Finding("store", "note", f"{summary}, no damage found in {LONGEST_S:g} s; the rest was not read", hint)
 
 
-def _damage(connection: apsw.Connection, table: str | None = None) -> tuple[list[str], bool]:
+def _damage(connection: Connection) -> tuple[list[str], bool]:
     """What the engine finds wrong, and whether there was time to read it all."""
     end = time.monotonic() + LONGEST_S
     connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
     try:
-        lines = [str(line) for (line,) in connection.execute(f"PRAGMA quick_check({table or 20})")]
+        lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(20)")]
     except apsw.InterruptError:
         return [], False
     finally:
@@ -131,58 +132,59 @@ def _damage(connection: apsw.Connection, table: str | None = None) -> tuple[list
 def keywords(path: Path, examination: Examination) -> Iterator[Finding]:
     """How far the keyword index is behind, and whether it holds what is stored."""
     with contextlib.closing(Database(path, read_only=True, untouched=True)) as database:
-        index = SqliteKeywords(database, VisibleSets(), None)
-        yield from examination.language_note(index.analyzer.language)
+        index = Index(database)
+        analyzer = SqliteKeywords(database, index, None).analyzer
+        yield from examination.language_note(analyzer.language)
         with database.read() as connection:
-            lag, indexed = index.lag(connection), index.indexed_to(connection)
-            problem = "" if lag or not indexed else next(_problems(connection, index.analyzer), "")
+            lag = index.lag(connection)
+            behind = lag < sequence(connection)
+            problem = "" if lag else next(_problems(connection, index, analyzer), "")
     if lag:
-        behind = f"{lag:,} changes behind; the next search catches up"
-        missing = "there is no keyword index of this version's analysis; the next search builds it"
-        message, fix = missing if indexed is None else behind, partial(rebuild, path, anew=False)
-        yield Finding("keywords", "note", message, examination.fix_command, fix)
+        missing = "there is no index of this version's analysis; the next search builds it"
+        message = f"{lag:,} changes behind; the next search catches up" if behind else missing
+        yield Finding("keywords", "note", message, examination.fix_command, partial(rebuild, path, anew=False))
     else:
         yield examination.keywords(problem, partial(rebuild, path, anew=True))
 
 
-def _problems(connection: apsw.Connection, analyzer: Analyzer) -> Iterator[str]:
-    """Where an index that has read everything is not what is stored: damage, wrong counts, wrong words in a sample."""
-    yield from _damage(connection, DERIVED)[0]
-    indexed = "SELECT id FROM terms_docsize INTERSECT SELECT row FROM lengths"
-    either = "SELECT id FROM terms_docsize UNION SELECT row FROM lengths"
-    for words, sql in (
-        ("records are not in it", f"{LIVE} EXCEPT SELECT * FROM ({indexed})"),
-        ("of its rows belong to no record", f"SELECT * FROM ({either}) EXCEPT {LIVE}"),
+def _problems(connection: Connection, index: Index, analyzer: Analyzer) -> Iterator[str]:
+    """Where the index is not what is stored: damage, wrong rows, wrong words in a sample."""
+    yield from (f"{name} is damaged" for name in index.folder.damaged())
+    view = index.view(connection)
+    indexed = view.rows if view.mask is None else view.rows[view.mask]
+    live = integers(connection.execute(f"SELECT group_concat(row) FROM ({LIVE})").get)
+    for words, rows in (
+        ("records are not in it", np.setdiff1d(live, indexed)),
+        ("of its rows belong to no record", np.setdiff1d(indexed, live)),
     ):
-        if count := connection.execute(f"SELECT count(*) FROM ({sql})").get:
-            yield f"{count:,} {words}"
-    step = max(1, int(connection.execute(COUNT).get) // SAMPLE)
-    rows: Any = connection.execute(
-        "SELECT row, id, title, text, length FROM records JOIN lengths USING (row) WHERE forgotten_at IS NULL"
-        " AND row % ? = 0 AND length(text) <= ? LIMIT ?",
-        (step, MOST_CHARACTERS, SAMPLE),
+        if len(rows):
+            yield f"{len(rows):,} {words}"
+    sample: Any = connection.execute(
+        "SELECT row, id, title, text FROM records WHERE forgotten_at IS NULL AND row % ? = 0 AND length(text) <= ?"
+        " LIMIT ?",
+        (max(1, len(live) // SAMPLE), MOST_CHARACTERS, SAMPLE),
     ).fetchall()
-    find = "SELECT EXISTS (SELECT 1 FROM terms_instance WHERE term = ? AND doc = ?)"
-    for row, name, title, text, length in rows:
-        tokens = [token for part in (title, text) for token in analyzer.tokens(part)]
-        if max(1, sum(not token.stop for token in tokens)) != length:
+    for row, name, title, text in sample:
+        (titles, first), (texts, second) = analyzer.hashed(title), analyzer.hashed(text)
+        segment, place = view.place(row)
+        if max(1, first + second) != segment.length[place]:
             yield f"it has another number of words for the record {name}"
-        elif tokens and not connection.execute(find, (max((token.term for token in tokens), key=len), row)).get:
+        hashes = np.unique(np.array([*titles, *texts], dtype=np.uint64))
+        if not all(place in segment.places[start:end] for start, end in segment.postings(hashes)):
             yield f"it does not have the words of the record {name}"
 
 
 def rebuild(path: Path, reporter: Reporter, *, anew: bool) -> None:
     """Let the index catch up; `anew` from the first change on, as if there had never been one."""
     reporter.announce(f"building the keyword index of {path}" if anew else "letting the keyword index catch up")
-    if anew:
-        with contextlib.closing(Database(path)) as database, database.write() as connection:
-            connection.execute("DELETE FROM meta WHERE key = 'keywords'")
     with contextlib.closing(SqliteStore(path)) as opened:
+        if anew:
+            opened.keywords.index.discard()
         opened.keywords.catch_up()
 
 
 def vectors(
-    path: Path, examination: Examination, tables: Callable[[apsw.Connection], Iterable[str]] = lambda _: ("embeddings",)
+    path: Path, examination: Examination, tables: Callable[[Connection], Iterable[str]] = lambda _: ("embeddings",)
 ) -> Iterator[Finding]:
     """Whether every record has a vector of the model in the settings; `tables` are those that hold passages."""
     with looking(path) as connection:

@@ -4,20 +4,19 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
-
-import apsw
 
 from recollect.errors import RecollectError, StoreError
 from recollect.stores import contents, ledger
 from recollect.stores.records import SqlChanges, SqlJoins, SqlRecords
 from recollect.stores.rows import COLUMNS, Condition, from_row, micros, passage_hash, to_row, visible_to
 from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.index import raise_epoch
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.rows import DIALECT, sequence
+from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
 from recollect.types import EVERYTHING, GLOBAL, Change, Progress, Put, Record, Scope, now
 from recollect.types.protocols import Contents, Part
 
@@ -47,10 +46,9 @@ class SqliteRecords(SqlRecords):
 
     events_of = _EVENTS_OF
 
-    def __init__(self, database: Database, follow: Callable[[apsw.Connection], None]) -> None:
+    def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._write = database.write
-        self._follow = follow
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         waiting, stored, applied = iter(groups), list[Record](), 0
@@ -61,7 +59,6 @@ class SqliteRecords(SqlRecords):
                     deadline, done, count = time.monotonic() + TRANSACTION_SECONDS, list[Record](), 0
                     while batch and time.monotonic() < deadline:
                         done += _Rows(connection).apply(batch)
-                        self._follow(connection)
                         count += len(batch)
                         batch = _batch(waiting)
                 stored += done
@@ -192,7 +189,7 @@ class SqliteChanges(SqlChanges):
             changed, last = newest != last, newest
             yield changed
 
-    def _visible(self, connection: apsw.Connection, scope: Scope) -> Condition:  # noqa: ARG002
+    def _visible(self, connection: Connection, scope: Scope) -> Condition:  # noqa: ARG002
         """Events before a purge are left out where the id was used again, perhaps by another scope."""
         visible, values = visible_to(scope)
         events = f"""
@@ -205,7 +202,7 @@ class SqliteChanges(SqlChanges):
         """
         return events, values
 
-    def _next(self, connection: apsw.Connection, seq: int, events: list[int]) -> int:  # noqa: ARG002
+    def _next(self, connection: Connection, seq: int, events: list[int]) -> int:  # noqa: ARG002
         """There is one writer at a time, so no event comes late."""
         return max(seq, sequence(connection))
 
@@ -296,18 +293,11 @@ class SqliteContents(Contents):
                     contents.insert_rows(connection, parts)
 
     def finish(self, progress: Progress | None = None) -> None:
-        """Bring the keyword index up to date, in short transactions."""
-        with self._database.read() as connection:
-            total = left = self._keywords.lag(connection)
-        while left:
-            with self._database.write() as connection:
-                self._keywords.follow(connection)
-                left = self._keywords.lag(connection)
-            if progress:
-                progress(total - left, total)
+        """Bring the index up to date."""
+        self._keywords.catch_up(progress)
 
 
-def _stored(connection: apsw.Connection, part: Part) -> Part | None:
+def _stored(connection: Connection, part: Part) -> Part | None:
     if part.kind == "history":
         find, values = _SELECTS["history"] + _SAME_EVENT, part.values[:4]
     else:
@@ -316,7 +306,7 @@ def _stored(connection: apsw.Connection, part: Part) -> Part | None:
     return None if row is None else contents.part_of(part.kind, row)
 
 
-def _add_record(connection: apsw.Connection, part: Part) -> None:
+def _add_record(connection: Connection, part: Part) -> None:
     columns = contents.columns_of(part)
     connection.execute(
         f"INSERT OR IGNORE INTO records ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})",
@@ -327,7 +317,7 @@ def _add_record(connection: apsw.Connection, part: Part) -> None:
         connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
 
-def _add_events(connection: apsw.Connection, parts: Sequence[Part], renumber: bool) -> None:
+def _add_events(connection: Connection, parts: Sequence[Part], renumber: bool) -> None:
     """Write events. One with a lower number than others comes late: then all texts are indexed again."""
     newest = sequence(connection)
     for part in parts:
@@ -337,4 +327,4 @@ def _add_events(connection: apsw.Connection, parts: Sequence[Part], renumber: bo
         if not connection.changes() and not connection.execute("SELECT 1 FROM records WHERE id = ?", (key,)).get:
             raise StoreError(f"event {seq} is of the record {key!r}, which does not exist")
     if not renumber and parts[0].values[0] <= newest:
-        connection.execute("DELETE FROM meta WHERE key = 'keywords'")
+        raise_epoch(connection)

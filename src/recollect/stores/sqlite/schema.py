@@ -130,6 +130,13 @@ _SQL = {
     DROP INDEX history_id;
     DROP INDEX embeddings_passage;
 """,
+    "the index has a folder of its own": """
+    -- The keyword index was made of FTS5 tables. It is a folder of segments beside the file now.
+    DROP TABLE IF EXISTS terms_instance;
+    DROP TABLE IF EXISTS terms;
+    DROP TABLE IF EXISTS lengths;
+    DELETE FROM meta WHERE key = 'keywords';
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""

@@ -7,14 +7,15 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.database import SqlSpaces
 from recollect.stores.rows import check_dimension, passage_hash
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import VisibleSets, best, integers, sequence
+from recollect.stores.sqlite.index import Index
+from recollect.stores.sqlite.rows import Connection, integers, sequence
+from recollect.stores.sqlite.visible import best
 from recollect.types import Filter, RankedList, VectorIndex, VectorSpace
 
 if TYPE_CHECKING:
@@ -28,14 +29,14 @@ GATHER_BELOW = 0.5  # the share of visible rows below which copying them is fast
 class SqliteSpaces(SqlSpaces):
     """The vector spaces of one file."""
 
-    def __init__(self, database: Database, visible: VisibleSets) -> None:
+    def __init__(self, database: Database, index: Index) -> None:
         super().__init__(database)
-        self.visible = visible
+        self.index = index
 
     def _index(self, space: VectorSpace, number: int) -> SqliteVectors:
-        return SqliteVectors(self._database, self.visible, space, number)
+        return SqliteVectors(self._database, self.index, space, number)
 
-    def _create(self, connection: apsw.Connection, space: VectorSpace) -> int:
+    def _create(self, connection: Connection, space: VectorSpace) -> int:
         insert = "INSERT OR IGNORE INTO spaces (fingerprint, embedder, dimension) VALUES (?, ?, ?)"
         connection.execute(insert, (space.fingerprint, space.embedder, space.dimension))
         return int(connection.execute("SELECT space FROM spaces WHERE fingerprint = ?", (space.fingerprint,)).get)
@@ -44,9 +45,9 @@ class SqliteSpaces(SqlSpaces):
 class SqliteVectors(VectorIndex):
     """Search by vector in one space of one SQLite store."""
 
-    def __init__(self, database: Database, visible: VisibleSets, space: VectorSpace, number: int) -> None:
+    def __init__(self, database: Database, index: Index, space: VectorSpace, number: int) -> None:
         self._database = database
-        self._visible = visible
+        self._index = index
         self._space = space
         self._number = number
         self._lock = threading.Lock()
@@ -61,7 +62,8 @@ class SqliteVectors(VectorIndex):
         check_dimension(vector, self._space.dimension)
         with self._database.read() as connection:
             last = sequence(connection)
-            visible = self._visible.get(connection, where, last)
+            view = self._index.view(connection)
+            visible = self._index.visible(connection, where)
             with self._lock:
                 self._follow(connection, last)
                 rows, matrix = self._rows[: self._used], self._matrix[: self._used]
@@ -75,7 +77,8 @@ class SqliteVectors(VectorIndex):
                 if wanted < len(head):
                     edge = np.partition(rough, len(head) - wanted)[len(head) - wanted]
                     head = head[rough >= edge - MARGIN]
-                matches = best(connection, rows[head], (matrix[head].astype(np.float64) @ exact).round(6), depth)
+                cosines = matrix[head].astype(np.float64) @ exact
+                matches = best(self._database, view, view.find(rows[head]), cosines, depth, digits=6)
                 if len(matches.entries) >= depth or len(head) == len(admitted):
                     return matches
                 wanted *= 4
@@ -107,9 +110,7 @@ class SqliteVectors(VectorIndex):
             covered, without = self._covered(connection, where)
         return len(covered), len(without)
 
-    def _covered(
-        self, connection: apsw.Connection, where: Filter | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _covered(self, connection: Connection, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows (that the filter admits) with a vector, and those without one."""
         last = sequence(connection)
         with self._lock:
@@ -117,7 +118,7 @@ class SqliteVectors(VectorIndex):
             rows, without = self._rows[: self._used], np.array(sorted(self._without), dtype=np.int64)
         if where is None:
             return rows[rows > 0], without
-        visible = self._visible.get(connection, where, last)
+        visible = self._index.visible(connection, where)
         return rows[visible.holds(rows)], without[visible.holds(without)]
 
     def known(self, passages: Sequence[str]) -> set[str]:
@@ -137,7 +138,7 @@ class SqliteVectors(VectorIndex):
                     [(self._number, passage_hash(text), vector.astype("<f4").tobytes()) for text, vector in pairs],
                 )
 
-    def _follow(self, connection: apsw.Connection, last: int) -> None:
+    def _follow(self, connection: Connection, last: int) -> None:
         """Read what has changed: records, and vectors that were computed later."""
         newest = int(connection.execute("SELECT ifnull(max(number), 0) FROM embeddings").get)
         seq, number = self._read_to
@@ -191,7 +192,7 @@ class SqliteVectors(VectorIndex):
 
 
 def changed_rows(
-    connection: apsw.Connection, space: int, seq: int, number: int, tables: Iterable[str] = ("embeddings",)
+    connection: Connection, space: int, seq: int, number: int, tables: Iterable[str] = ("embeddings",)
 ) -> set[int]:
     """Rows of records that changed after an event, and of records whose vectors were added after a number."""
     changed = connection.execute("SELECT group_concat(DISTINCT row) FROM history WHERE seq > ?", (seq,)).get

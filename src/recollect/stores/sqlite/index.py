@@ -1,0 +1,323 @@
+"""The derived index of a file: segments in the folder beside it, and in memory what changed after them.
+
+The folder follows the history by sequence number. Its manifest names the segments and is replaced, by a rename, only
+after their files were synced; a file that it does not name is left over and removed. All of it can be built again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from recollect.analysis import Analyzer
+from recollect.errors import StoreError
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.folder import Folder, Key, Manifest
+from recollect.stores.sqlite.rows import Connection, integers
+from recollect.stores.sqlite.segments import SELECTED, Ints, Segment, build, merged
+from recollect.stores.sqlite.views import View, stacked
+from recollect.stores.sqlite.visible import Visible, VisibleSets
+from recollect.types import Filter, Progress
+
+WRITTEN_ROWS = 2_048  # rows in memory at which they are written to a file
+COLD_ROWS = 256  # rows read at once at which they are written too, so that the next process need not read them
+BATCH_ROWS = 32_768  # rows that are analysed at once
+
+FACTOR = 8  # so many segments of about the same size are merged into one
+LARGEST_ROWS = 262_144  # rows of segments that are not merged any more
+
+RETRY_S = 30.0  # pause after a failed write: a full disk should not slow down every search
+SCRUB_WAIT_S = 30.0  # how long removing the bytes of purged records waits for another process that writes
+RECENT_VIEWS = 8  # views in memory, for threads whose snapshot is a little older
+
+
+@dataclass(slots=True)
+class State:
+    """What determines the view of a snapshot: the last change, the last vector, the store, its language, its epoch.
+
+    The epoch rises when the history is changed before its end.
+    """
+
+    seq: int
+    number: int
+    store: str
+    language: str | None
+    epoch: str
+    view: View | None = None
+
+
+def state_of(connection: Connection) -> State:
+    """The state of a connection's snapshot, read once."""
+    if connection.state is None:
+        seq, number, store, language, epoch = connection.execute(
+            "SELECT (SELECT ifnull(max(seq), 0) FROM history), (SELECT ifnull(max(number), 0) FROM embeddings),"
+            " (SELECT value FROM meta WHERE key = 'id'), (SELECT value FROM meta WHERE key = 'language'),"
+            " (SELECT value FROM meta WHERE key = 'epoch')"
+        ).get
+        connection.state = State(seq, number, store or "", language, epoch or "")
+    state: State = connection.state
+    return state
+
+
+def raise_epoch(connection: Connection) -> None:
+    """Note that the history has changed before its end: every index is built again."""
+    connection.execute(
+        "INSERT INTO meta VALUES ('epoch', '1')"
+        " ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)"
+    )
+
+
+class Index:
+    """The index of one store. `view` returns what belongs to a snapshot."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.folder = Folder(database.index_folder)
+        self.analyzer = Analyzer()
+        self._lock = threading.RLock()
+        self._key = Key()
+        self._base: View | None = None
+        self._views: OrderedDict[int, View] = OrderedDict()
+        self._outdated = False
+        self._retry_at = 0.0
+        self._sets = VisibleSets()
+        # Read before any snapshot begins, so that it is not newer than that.
+        self._manifest = self.folder.read()
+
+    def view(self, connection: Connection, progress: Progress | None = None) -> View:
+        """The view of a connection's snapshot. What it lacks is read from the file."""
+        state = state_of(connection)
+        if state.view is None:
+            with self._lock:
+                self._follow_key(state)
+                view = self._views.get(state.seq)
+                state.view = self._advance(connection, state, progress) if view is None else view
+                self._outdated = False
+        return state.view
+
+    def visible(self, connection: Connection, where: Filter) -> Visible:
+        """The records that a filter admits in a connection's snapshot."""
+        return self._sets.get(connection, where, self.view(connection))
+
+    def lag(self, connection: Connection) -> int:
+        """How many changes are not indexed. A few that the next search reads by itself do not count."""
+        state = state_of(connection)
+        with self._lock:
+            self._follow_key(state)
+            behind = state.seq - max([*self._views, self._files(connection, state).seq])
+            return behind if self._outdated or behind >= COLD_ROWS else 0
+
+    def scrub(self) -> str | None:
+        """Rewrite the files that hold anything of records that were changed or forgotten; a warning if that failed."""
+        if not self.folder.exists():
+            return None
+        with self._database.read() as connection, self._lock, self._writing(SCRUB_WAIT_S) as writing:
+            state = state_of(connection)
+            self._follow_key(state)
+            if writing and self._adopt(connection, state):
+                view = self._followed(connection, state, self._nearest(connection, state))
+                self._remember(state, self._settle(connection, state, view, scrub=True))
+                if self._manifest is not None and self._manifest.seq == state.seq:
+                    return None
+        return f"{self.folder.path} could not be rewritten: hashes of purged words stay in it until the next purge"
+
+    def discard(self) -> None:
+        """Forget all that is indexed, in memory and in the folder."""
+        with self._lock, self._writing(SCRUB_WAIT_S) as writing:
+            if not writing:
+                raise StoreError(f"{self.folder.path} cannot be written to", hint="check its permissions")
+            self.folder.clear()
+            self._manifest, self._base = None, None
+            self._views.clear()
+
+    # -- following the history ----------------------------------------------------------------------------
+
+    def _follow_key(self, state: State) -> None:
+        """Another process may have changed the language, or put a part of the history in."""
+        if state.language is not None and state.language != self.analyzer.language:
+            self.analyzer = Analyzer(state.language)
+        key = Key(state.store, self.analyzer.fingerprint, state.epoch)
+        if key != self._key:
+            self._outdated = self._key != Key()
+            self._key, self._base = key, None
+            self._views.clear()
+
+    def _files(self, connection: Connection, state: State) -> View:
+        """The view of the files as they were read; an empty one where they belong to another store or language."""
+        if self._base is None:
+            manifest = self._manifest
+            if manifest is None or not self._fits(connection, state, manifest):
+                return View()
+            self._base = stacked(manifest.segments, manifest.seq)
+        return self._base if self._base.seq <= state.seq else View()
+
+    def _fits(self, connection: Connection, state: State, manifest: Manifest) -> bool:
+        return (
+            manifest.key == self._key
+            and manifest.seq <= state.seq
+            and manifest.entry == _entry(connection, manifest.seq)
+        )
+
+    def _adopt(self, connection: Connection, state: State) -> bool:
+        """Use what another process has written since. False if that is newer than this snapshot: nothing is written."""
+        manifest = self.folder.read()
+        if manifest is None or manifest.key != self._key:
+            return True
+        if manifest.seq > state.seq and manifest.seq <= self._database.newest():
+            return False
+        known = self._files(connection, state).seq
+        if manifest.seq > known and self._fits(connection, state, manifest):
+            self._manifest, self._base = manifest, None
+            self._views.clear()  # they stand on files that were replaced
+        return True
+
+    def _advance(self, connection: Connection, state: State, progress: Progress | None) -> View:
+        """The view of a snapshot that was not seen before."""
+        start = self._nearest(connection, state)
+        behind = state.seq - start.seq
+        due = behind >= COLD_ROWS or behind + start.unwritten >= WRITTEN_ROWS
+        with self._writing() if due else contextlib.nullcontext(enter_result=False) as writing:
+            writable = writing and self._adopt(connection, state)
+            start = self._nearest(connection, state)
+            view = self._followed(connection, state, start, progress, writing=writable)
+            if writable:
+                view = self._settle(connection, state, view)
+        return self._remember(state, view)
+
+    def _remember(self, state: State, view: View) -> View:
+        self._views[state.seq] = view
+        while len(self._views) > RECENT_VIEWS:
+            self._views.popitem(last=False)
+        return view
+
+    def _nearest(self, connection: Connection, state: State) -> View:
+        """The newest view that is not newer than a snapshot."""
+        views = [*self._views.values(), self._files(connection, state)]
+        return max((view for view in views if view.seq <= state.seq), key=lambda view: view.seq, default=View())
+
+    def _followed(
+        self,
+        connection: Connection,
+        state: State,
+        view: View,
+        progress: Progress | None = None,
+        *,
+        writing: bool = False,
+    ) -> View:
+        """A view with the changes after it; large segments go to files at once."""
+        rows, done = _changed(connection, view.seq), 0
+        for start in range(0, len(rows), BATCH_ROWS):
+            part = rows[start : start + BATCH_ROWS]
+            segment = self._read(connection, part)
+            if writing and len(part) >= WRITTEN_ROWS:
+                with self._tolerated():
+                    segment = self.folder.write(segment)
+            view = view.plus(segment, state.seq).condensed()
+            done += len(part)
+            if progress:
+                progress(done, len(rows))
+        return view if view.seq == state.seq else View(view.segments, view.live, state.seq)
+
+    def _read(self, connection: Connection, rows: Ints) -> Segment:
+        """A segment of the rows as they are now; those that were forgotten are gone."""
+        first, last = int(rows[0]), int(rows[-1])
+        only, values = "row IN (SELECT value FROM json_each(?))", [json.dumps(rows.tolist())]
+        if len(rows) == last - first + 1:
+            only, values = f"row BETWEEN {first} AND {last}", []
+        records = f"SELECT {SELECTED} FROM records WHERE {only} AND forgotten_at IS NULL ORDER BY row"
+        segment = build(connection.execute(records, values), self.analyzer)
+        return replace(segment, gone=np.setdiff1d(rows, segment.rows))
+
+    # -- writing files ------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _writing(self, wait_s: float = 0.0) -> Iterator[bool]:
+        """Whether files may be written until the block ends."""
+        if self._database.read_only or time.monotonic() < self._retry_at:
+            yield False
+            return
+        with self.folder.writing(wait_s) as writing:
+            yield writing
+
+    @contextlib.contextmanager
+    def _tolerated(self) -> Iterator[None]:
+        """Do without files for a while after one could not be written."""
+        try:
+            yield
+        except OSError:
+            self._retry_at = time.monotonic() + RETRY_S
+
+    def _settle(self, connection: Connection, state: State, view: View, *, scrub: bool = False) -> View:
+        """Write what is in memory, merge segments of about the same size, and let a new manifest count."""
+        with self._tolerated():
+            while span := _due(view, scrub=scrub):
+                view = self._merge(view, *span)
+            # Somebody may have deleted the folder.
+            present = [self.folder.write(each) if self.folder.missing(each) else each for each in view.segments]
+            view = View(present, view.live, state.seq)
+            manifest = Manifest(self._key, state.seq, _entry(connection, state.seq), view.segments)
+            self.folder.commit(manifest)
+            self._manifest, self._base = manifest, view
+        return view
+
+    def _merge(self, view: View, start: int, end: int) -> View:
+        """The view with some adjacent segments as one file, without what is not live."""
+        segment = merged(view.segments[start:end], view.live[start:end], first=start == 0)
+        new = [self.folder.write(segment)] if len(segment) + len(segment.gone) else []
+        return View(
+            (*view.segments[:start], *new, *view.segments[end:]),
+            (*view.live[:start], *(None for _ in new), *view.live[end:]),
+            view.seq,
+        )
+
+
+def _due(view: View, *, scrub: bool) -> tuple[int, int] | None:
+    """The next segments to merge: those in memory, one with much that is not live, or many of about the same size."""
+    in_memory = [not each.file for each in view.segments]
+    if any(in_memory):
+        return _run(in_memory, 1)
+    sizes = [
+        len(each) if live is None else int(live.sum()) for each, live in zip(view.segments, view.live, strict=True)
+    ]
+    for place, (each, size) in enumerate(zip(view.segments, sizes, strict=True)):
+        if size < len(each) and (scrub or 2 * size < len(each)):
+            return place, place + 1
+    bound = 2 * WRITTEN_ROWS
+    while bound < LARGEST_ROWS:
+        if run := _run([size <= bound for size in sizes], FACTOR):
+            return run
+        bound *= FACTOR
+    return None
+
+
+def _run(chosen: Sequence[bool], least: int) -> tuple[int, int] | None:
+    """The start and end of the first run of at least so many that are chosen."""
+    start = 0
+    for place, each in enumerate((*chosen, False)):
+        if not each:
+            if place - start >= least:
+                return start, place
+            start = place + 1
+    return None
+
+
+def _changed(connection: Connection, seq: int) -> Ints:
+    """The rows that changed after a number of the history, rising; all rows after none."""
+    after = (
+        "SELECT DISTINCT row FROM history WHERE seq > ? ORDER BY row" if seq else "SELECT row FROM records ORDER BY row"
+    )
+    return integers(connection.execute(f"SELECT group_concat(row) FROM ({after})", (seq,) if seq else ()).get)
+
+
+def _entry(connection: Connection, seq: int) -> str:
+    """A hash of one change, which a store that was restored from a backup and continued has not."""
+    row = connection.execute("SELECT row, id, at FROM history WHERE seq = ?", (seq,)).get
+    return hashlib.blake2b(repr(row).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,351 @@
+"""Segments: what the index knows of some rows, as arrays that never change, in memory or mapped from a file.
+
+A segment holds columns of the records, the postings of their terms and the hashes of the words of short facts. No text
+is in it except the names of scopes, kinds and decay classes.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.analysis import Analyzer
+from recollect.errors import StoreError
+from recollect.ranking import Statement, statement
+from recollect.stores.database import TITLE_WEIGHT
+
+NEVER = 2**63 - 1  # in place of a time that a record does not have: it does not expire, is not superseded
+LONG_AGO = -(2**63)  # the same for the time of an edit
+
+MAGIC = b"RCLT index 1\n\0\0\0"
+ALIGNED = 64
+
+Array: TypeAlias = NDArray[Any]
+Ints: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+SELECTED = (
+    'row, kind, title, text, "user", agent, session, importance, decay, time, expires_at, edited_at, superseded_at,'
+    " fold"
+)
+"""The columns of `records` that `build` reads."""
+
+NAMED = ("kind", "decay", "user", "agent", "session")
+"""Columns of names, stored as numbers; 0 stands for none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Rows in the order of their changes. The arrays of columns have one entry for each row.
+
+    `gone` are rows that were forgotten: like `rows`, they replace what older segments say of the same rows. The words
+    of row i are `words[word_starts[i] : word_starts[i + 1]]`, and the places of term t those from `starts[t]` on.
+    """
+
+    rows: Ints
+    gone: Ints
+    time: Ints
+    expires: Ints
+    edited: Ints
+    superseded: Ints
+    importance: NDArray[np.float64]
+    kind: Array
+    decay: Array
+    user: Array
+    agent: Array
+    session: Array
+    fold: NDArray[np.uint8]
+    length: NDArray[np.int32]
+    words: NDArray[np.uint32]
+    word_starts: Ints
+    word_count: NDArray[np.int32]
+    terms: NDArray[np.uint64]
+    starts: Ints
+    places: NDArray[np.int32]
+    counts: Array
+    names: Mapping[str, list[str]] = field(default_factory=dict)
+    file: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _by_row(self) -> tuple[Ints, Array | None]:
+        """The rows, rising, and the place of each; None where they are in this order already."""
+        if len(self.rows) < 2 or bool((self.rows[1:] > self.rows[:-1]).all()):  # noqa: PLR2004
+            return self.rows, None
+        order = np.argsort(self.rows)
+        return self.rows[order], order
+
+    @cached_property
+    def _lowest(self) -> Mapping[str, int]:
+        return {name: int(getattr(self, name).min(initial=NEVER)) for name in ("expires", "superseded")}
+
+    def lowest(self, column: str) -> int:
+        """The earliest time in a column; `NEVER` where no record has one."""
+        return self._lowest[column]
+
+    @cached_property
+    def highest(self) -> int:
+        """The highest row."""
+        return int(self._by_row[0][-1]) if len(self.rows) else 0
+
+    def find(self, rows: Ints) -> tuple[Ints, Mask]:
+        """The place of each row, and whether it is here."""
+        ordered, places = self._by_row
+        if not len(ordered):
+            return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+        found = np.minimum(np.searchsorted(ordered, rows), len(ordered) - 1)
+        return (found if places is None else places[found]), ordered[found] == rows
+
+    def code(self, column: str, name: str) -> int:
+        """The number of a name in a column; -1 where no row has it."""
+        names = self.names[column]
+        return names.index(name) + 1 if name in names else -1
+
+    def postings(self, hashes: NDArray[np.uint64]) -> list[tuple[int, int]]:
+        """For each term the start and end of its places; they are equal where no row has the term."""
+        if not len(self.terms):
+            return [(0, 0)] * len(hashes)
+        found = np.minimum(np.searchsorted(self.terms, hashes), len(self.terms) - 1)
+        ends = self.starts[found + (self.terms[found] == hashes)]
+        return list(zip(self.starts[found].tolist(), ends.tolist(), strict=True))
+
+    def statement(self, place: int) -> Statement:
+        """The statement that the record at a place makes."""
+        start, end = int(self.word_starts[place]), int(self.word_starts[place + 1])
+        return Statement(frozenset(self.words[start:end].tolist()), int(self.word_count[place]))
+
+
+ARRAYS = tuple(column.name for column in fields(Segment) if column.name not in ("names", "file"))
+COLUMNS = ("rows", "time", "expires", "edited", "superseded", "importance", "fold", "length", "word_count")
+"""The columns that a merged segment takes over as they are."""
+
+
+class _Names(dict[str | None, int]):
+    """Names as numbers from 1, in the order in which they came; None is 0."""
+
+    def __init__(self) -> None:
+        super().__init__({None: 0})
+
+    def __missing__(self, name: str | None) -> int:
+        self[name] = len(self)
+        return self[name]
+
+    def list(self) -> list[str]:
+        return [name for name in self if name is not None]
+
+
+def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
+    """The segment of records that were selected as `SELECTED`."""
+    columns: list[tuple[Any, ...]] = []
+    names = {name: _Names() for name in NAMED}
+    hashes, titles, ends = list[int](), list[tuple[int, int]](), [0]
+    words, word_ends = list[int](), [0]
+    for record in records:
+        row, kind, title, text, user, agent, session, importance, decay, time, expires, edited, superseded, fold = (
+            record
+        )
+        length, start = 0, len(hashes)
+        if title:
+            found, length = analyzer.hashed(title)
+            hashes += found
+            titles.append((start, len(hashes)))
+        found, counted = analyzer.hashed(text)
+        hashes += found
+        ends.append(len(hashes))
+        told = statement(kind, text)
+        words += told.words
+        word_ends.append(len(words))
+        columns.append((
+            row, time, NEVER if expires is None else expires, LONG_AGO if edited is None else edited,
+            NEVER if superseded is None else superseded, importance, names["kind"][kind], names["decay"][decay],
+            names["user"][user], names["agent"][agent], names["session"][session], fold, max(1, length + counted),
+            told.length,
+        ))  # fmt: skip
+    rows, time, expires, edited, superseded, importance, kind, decay, user, agent, session, folds, lengths, count = (
+        zip(*columns, strict=True) if columns else ((),) * 14
+    )
+    weights = np.ones(len(hashes), dtype=np.int64)
+    for start, end in titles:
+        weights[start:end] = int(TITLE_WEIGHT)
+    places = np.repeat(np.arange(len(columns), dtype=np.int32), np.diff(_ints(ends)))
+    return Segment(
+        rows=_ints(rows), gone=_ints(()), time=_ints(time), expires=_ints(expires), edited=_ints(edited),
+        superseded=_ints(superseded), importance=np.array(importance, dtype=np.float64), kind=_codes(kind),
+        decay=_codes(decay), user=_codes(user), agent=_codes(agent), session=_codes(session),
+        fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(columns), 16),
+        length=np.array(lengths, dtype=np.int32), words=np.array(words, dtype=np.uint32),
+        word_starts=_ints(word_ends), word_count=np.array(count, dtype=np.int32),
+        **_grouped(np.array(hashes, dtype=np.uint64), places, weights),
+        names={name: codes.list() for name, codes in names.items()},
+    )  # fmt: skip
+
+
+def _grouped(hashes: NDArray[np.uint64], places: NDArray[np.int32], weights: Ints) -> dict[str, Any]:
+    """Postings of single occurrences, whose places rise: by term, and one for each place."""
+    order = np.argsort(hashes, kind="stable")
+    hashes, places = hashes[order], places[order]
+    if not len(order):
+        return {"terms": hashes, "starts": _ints([0]), "places": places, "counts": np.zeros(0, dtype=np.uint8)}
+    new_term = np.concatenate([[True], hashes[1:] != hashes[:-1]])
+    new_place = new_term | np.concatenate([[True], places[1:] != places[:-1]])
+    single = np.flatnonzero(new_place)
+    starts = np.flatnonzero(new_term[single])
+    return {
+        "terms": hashes[single][starts],
+        "starts": np.append(starts, len(single)).astype(np.int64),
+        "places": places[single],
+        "counts": _small(np.add.reduceat(weights[order], single)),
+    }
+
+
+def _small(values: Ints) -> Array:
+    """Numbers of 0 or more in as few bytes as they need."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def _codes(values: Sequence[int]) -> Array:
+    return _small(_ints(values))
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
+def merged(segments: Sequence[Segment], live: Sequence[Mask | None], *, first: bool) -> Segment:
+    """Adjacent segments as one, without the rows that are not live. The `first` segments of all replace nothing."""
+    masks = [
+        np.ones(len(each), dtype=np.bool_) if mask is None else mask for each, mask in zip(segments, live, strict=True)
+    ]
+    columns: dict[str, Any] = {}
+    for name in COLUMNS:
+        parts = [getattr(each, name)[mask] for each, mask in zip(segments, masks, strict=True)]
+        columns[name] = np.concatenate(parts)
+    names = {name: _Names() for name in NAMED}
+    for name in NAMED:
+        columns[name] = _renamed(name, segments, masks, names[name])
+    gone = np.unique(np.concatenate([each.gone for each in segments]))
+    gone = np.zeros(0, dtype=np.int64) if first else np.setdiff1d(gone, columns["rows"])
+    words = np.concatenate([
+        each.words[np.repeat(mask, np.diff(each.word_starts))] for each, mask in zip(segments, masks, strict=True)
+    ])  # fmt: skip
+    sizes = np.concatenate([np.diff(each.word_starts)[mask] for each, mask in zip(segments, masks, strict=True)])
+    return Segment(
+        **columns, gone=gone, words=words, word_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        **_merged_postings(segments, masks), names={name: codes.list() for name, codes in names.items()},
+    )  # fmt: skip
+
+
+def _renamed(column: str, segments: Sequence[Segment], masks: Sequence[Mask], names: _Names) -> Array:
+    parts = []
+    for each, mask in zip(segments, masks, strict=True):
+        codes = np.array([0, *(names[name] for name in each.names[column])], dtype=np.int64)
+        parts.append(codes[getattr(each, column)[mask]])
+    return _small(np.concatenate(parts))
+
+
+def _merged_postings(segments: Sequence[Segment], masks: Sequence[Mask]) -> dict[str, Any]:
+    """The postings of all, by term; of one term those of earlier segments first, so that places rise."""
+    parts, base = [], 0
+    for each, mask in zip(segments, masks, strict=True):
+        moved = (np.cumsum(mask) + (base - 1)).astype(np.int32)
+        sizes = np.diff(each.starts)
+        if mask.all():
+            parts.append((each.terms, sizes, each.places + np.int32(base), each.counts))
+        else:
+            alive = mask[each.places]
+            sizes = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[alive], minlength=len(sizes))
+            there = sizes > 0
+            parts.append((each.terms[there], sizes[there], moved[each.places[alive]], each.counts[alive]))
+        base += int(mask.sum())
+    terms = np.unique(np.concatenate([part[0] for part in parts]))
+    positions = [np.searchsorted(terms, part[0]) for part in parts]
+    totals = np.zeros(len(terms), dtype=np.int64)
+    for position, (_, sizes, _, _) in zip(positions, parts, strict=True):
+        totals[position] += sizes
+    starts = np.concatenate([[0], np.cumsum(totals)]).astype(np.int64)
+    places = np.empty(int(starts[-1]), dtype=np.int32)
+    counts = np.empty(int(starts[-1]), dtype=np.result_type(*(part[3] for part in parts)))
+    free = starts[:-1].copy()
+    for position, (_, sizes, own_places, own_counts) in zip(positions, parts, strict=True):
+        own_starts = np.cumsum(sizes) - sizes
+        target = np.repeat(free[position] - own_starts, sizes) + np.arange(len(own_places))
+        places[target], counts[target] = own_places, own_counts
+        free[position] += sizes
+    return {"terms": terms, "starts": starts, "places": places, "counts": counts}
+
+
+# -- files --------------------------------------------------------------------------------------------------
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array], extra: Mapping[str, Any]) -> tuple[int, int]:
+    """Write a file that only its owner can read, and sync it. Returns its size and checksum."""
+    at, described = 0, {}
+    for name, array in arrays.items():
+        described[name] = (array.dtype.str, array.shape, at)
+        at += -(-array.nbytes // ALIGNED) * ALIGNED
+    header = json.dumps({"arrays": described, "extra": extra}, ensure_ascii=False).encode()
+    start = len(MAGIC) + 8 + len(header)
+    head = MAGIC + len(header).to_bytes(8, "little") + header + bytes(-start % ALIGNED)
+    size, checksum = len(head), zlib.crc32(head)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(head)
+        for array in arrays.values():
+            raw = np.ascontiguousarray(array).data.cast("B") if array.nbytes else memoryview(b"")
+            for part in (raw, bytes(-len(raw) % ALIGNED)):
+                file.write(part)
+                size, checksum = size + len(part), zlib.crc32(part, checksum)
+        file.flush()
+        os.fsync(file.fileno())
+    return size, checksum
+
+
+def map_arrays(path: Path, size: int) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays of a file, mapped into memory, and what else its header says."""
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    length = int.from_bytes(mapped[len(MAGIC) : len(MAGIC) + 8], "little")
+    start = len(MAGIC) + 8 + length
+    if len(mapped) != size or mapped[: len(MAGIC)] != MAGIC or start > size:
+        raise StoreError(f"{path} is damaged")
+    header = json.loads(mapped[len(MAGIC) + 8 : start])
+    start += -start % ALIGNED
+    arrays = {
+        name: np.frombuffer(mapped, dtype, size, start + at).reshape(shape) if size else np.zeros(shape, dtype)
+        for name, (dtype, shape, at) in header["arrays"].items()
+        for size in (int(np.prod(shape)),)
+    }
+    return arrays, header["extra"]
+
+
+def checksum_of(path: Path) -> int:
+    """The checksum of a file, as `write_arrays` returned it."""
+    checksum = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def write_segment(segment: Segment, path: Path) -> tuple[int, int]:
+    """Write a segment to a new file. Returns its size and checksum."""
+    return write_arrays(path, {name: getattr(segment, name) for name in ARRAYS}, {"names": segment.names})
+
+
+def map_segment(path: Path, size: int) -> Segment:
+    """The segment in a file."""
+    arrays, extra = map_arrays(path, size)
+    if not set(ARRAYS) <= arrays.keys():
+        raise StoreError(f"{path} is damaged")
+    return Segment(**{name: arrays[name] for name in ARRAYS}, names=extra["names"], file=path.name)

@@ -1,0 +1,178 @@
+"""Views: segments that together describe all live records at one moment of the history."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.ranking import Statement
+from recollect.stores.sqlite.segments import Array, Ints, Mask, Segment, merged
+
+TAIL_FACTOR = 4  # a segment in memory is this many times as large as the next, or they are merged
+TAIL_ROWS = 32_768  # rows of the largest segment that is merged in memory
+
+_serials = itertools.count(1)
+
+
+class View:
+    """The rows of all segments one after the other, oldest first; a position is a number in this sequence.
+
+    `live[i]` is None where every row of segment i is live. A row is live in one segment at most: the newest.
+    """
+
+    def __init__(self, segments: Sequence[Segment] = (), live: Sequence[Mask | None] = (), seq: int = 0) -> None:
+        self.segments = tuple(segments)
+        self.live = tuple(live)
+        self.seq = seq
+        self.serial = next(_serials)
+        self.starts = np.concatenate([[0], np.cumsum([len(each) for each in segments], dtype=np.int64)])
+        self.total = int(self.starts[-1])
+
+    @cached_property
+    def mask(self) -> Mask | None:
+        """The live positions; None where all are."""
+        if all(mask is None for mask in self.live):
+            return None
+        masks = zip(self.segments, self.live, strict=True)
+        return np.concatenate([np.ones(len(each), dtype=np.bool_) if mask is None else mask for each, mask in masks])
+
+    @cached_property
+    def count(self) -> int:
+        """The number of live records."""
+        return self.total if self.mask is None else int(np.count_nonzero(self.mask))
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int32]:
+        """The length of each record in words."""
+        return self._joined("length")  # type: ignore[no-any-return]
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The row at each position."""
+        return self._joined("rows")  # type: ignore[no-any-return]
+
+    def _joined(self, column: str) -> Any:
+        parts = [getattr(each, column) for each in self.segments]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    def parts(self, positions: Array) -> list[tuple[Segment, Any, Array]]:
+        """For each segment with some of the positions: which of them, and their places in it."""
+        if len(self.segments) == 1:
+            return [(self.segments[0], slice(None), positions)]
+        of = np.searchsorted(self.starts, positions, side="right") - 1
+        parts = []
+        for number in np.unique(of).tolist():
+            chosen = np.flatnonzero(of == number)
+            parts.append((self.segments[number], chosen, positions[chosen] - self.starts[number]))
+        return parts
+
+    def gather(self, column: str, positions: Array) -> Any:
+        """The values of a column at some positions."""
+        parts = [(chosen, getattr(segment, column)[places]) for segment, chosen, places in self.parts(positions)]
+        if len(parts) == 1:
+            return parts[0][1]
+        values = np.empty(len(positions), dtype=np.int64)
+        for chosen, part in parts:
+            values[chosen] = part
+        return values
+
+    def times(self, positions: Array) -> Ints:
+        """The time of each record."""
+        return self.gather("time", positions)  # type: ignore[no-any-return]
+
+    def rows_of(self, positions: Array) -> Ints:
+        """The row of each record."""
+        return self.gather("rows", positions)  # type: ignore[no-any-return]
+
+    def folds(self, positions: Array) -> list[bytes]:
+        """The hash of each record's folded text."""
+        folds = np.empty((len(positions), 16), dtype=np.uint8)
+        for segment, chosen, places in self.parts(positions):
+            folds[chosen] = segment.fold[places]
+        joined = folds.tobytes()
+        return [joined[start : start + 16] for start in range(0, len(joined), 16)]
+
+    def columns(self, positions: Array) -> tuple[list[int], list[int], list[float], list[str | None]]:
+        """The row, time, importance and decay class of each record."""
+        rows, times = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
+        importances = np.empty(len(positions))
+        decays = np.empty(len(positions), dtype=object)
+        for segment, chosen, places in self.parts(positions):
+            rows[chosen], times[chosen] = segment.rows[places], segment.time[places]
+            importances[chosen] = segment.importance[places]
+            if segment.names["decay"]:
+                decays[chosen] = np.array([None, *segment.names["decay"]], dtype=object)[segment.decay[places]]
+        return rows.tolist(), times.tolist(), importances.tolist(), decays.tolist()
+
+    def find(self, rows: Ints) -> Ints:
+        """The position of the live copy of each row; -1 where there is none."""
+        positions = np.full(len(rows), -1, dtype=np.int64)
+        for start, segment, live in zip(self.starts, self.segments, self.live, strict=False):
+            places, here = segment.find(rows)
+            if live is not None and len(live):
+                here &= live[places]
+            positions[here] = places[here] + start
+        return positions
+
+    def place(self, row: int) -> tuple[Segment, int]:
+        """The segment with the live copy of a row, and its place there."""
+        ((segment, _, places),) = self.parts(self.find(np.array([row], dtype=np.int64)))
+        return segment, int(places[0])
+
+    def statements(self, rows: Sequence[int]) -> list[Statement]:
+        """The statements of rows; one that is not here makes none."""
+        found = list[Statement]()
+        for position in self.find(np.array(rows, dtype=np.int64)).tolist():
+            number = int(np.searchsorted(self.starts, position, side="right")) - 1
+            place = position - int(self.starts[number])
+            found.append(self.segments[number].statement(place) if position >= 0 else Statement())
+        return found
+
+    def plus(self, segment: Segment, seq: int) -> View:
+        """The view with one more segment, whose rows replace those of the others."""
+        changed = np.concatenate([segment.rows, segment.gone])
+        if not len(changed):
+            return View(self.segments, self.live, seq)
+        live = [_without(each, mask, changed) for each, mask in zip(self.segments, self.live, strict=True)]
+        return View((*self.segments, segment), (*live, None), seq)
+
+    def condensed(self) -> View:
+        """The view with fewer segments in memory: each much larger than the next."""
+        segments, live = list(self.segments), list(self.live)
+        while len(segments) > 1 and not segments[-2].file and not segments[-1].file:
+            before, last = (len(each) + len(each.gone) for each in segments[-2:])
+            if before >= TAIL_FACTOR * last or before + last > TAIL_ROWS:
+                break
+            joined = merged(segments[-2:], live[-2:], first=len(segments) == 2)  # noqa: PLR2004
+            segments[-2:], live[-2:] = [joined], [None]
+        return self if len(segments) == len(self.segments) else View(segments, live, self.seq)
+
+    @property
+    def unwritten(self) -> int:
+        """How many rows are in memory only."""
+        return sum(len(each) + len(each.gone) for each in self.segments if not each.file)
+
+
+def stacked(segments: Sequence[Segment], seq: int) -> View:
+    """The view of segments as files hold them: what newer ones replace is found by their rows."""
+    view = View(seq=seq)
+    for segment in segments:
+        view = view.plus(segment, seq) if len(segment) + len(segment.gone) else view
+    return view
+
+
+def _without(segment: Segment, live: Mask | None, changed: Ints) -> Mask | None:
+    """The mask of a segment after other rows were changed elsewhere; masks in use are never altered."""
+    if not len(segment) or int(changed.min()) > segment.highest:
+        return live
+    places, here = segment.find(changed)
+    if not here.any():
+        return live
+    mask = np.ones(len(segment), dtype=np.bool_) if live is None else live.copy()
+    mask[places[here]] = False
+    return mask

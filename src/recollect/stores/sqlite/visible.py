@@ -1,0 +1,240 @@
+"""Which records a filter admits, by the columns of the segments; and the best of them as a ranked list."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.rows import all_of, distinct, from_row, micros
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.rows import DIALECT, Connection, integers
+from recollect.stores.sqlite.segments import NEVER, Array, Ints, Mask, Segment
+from recollect.stores.sqlite.views import View
+from recollect.types import Filter, RankedList, RankedRows, Record
+
+CACHED_SETS = 32
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+class Visible:
+    """The records that one filter admits in one view: `mask` over the positions of the view, None for all."""
+
+    def __init__(self, view: View, mask: Mask | None, until: int = NEVER) -> None:
+        self.view = view
+        self.mask = mask
+        self.until = until
+        self.count = view.total if mask is None else int(np.count_nonzero(mask))
+
+    @cached_property
+    def positions(self) -> Ints:
+        """The positions of the admitted records, rising."""
+        return np.arange(self.view.total) if self.mask is None else np.flatnonzero(self.mask)
+
+    @cached_property
+    def places(self) -> list[NDArray[np.int32]]:
+        """The admitted places of each segment, rising."""
+        bounds = np.searchsorted(self.positions, self.view.starts)
+        return [
+            (self.positions[start:end] - offset).astype(np.int32)
+            for start, end, offset in zip(bounds[:-1], bounds[1:], self.view.starts[:-1], strict=True)
+        ]
+
+    @cached_property
+    def mean_length(self) -> float:
+        """The mean length of the admitted records, in words."""
+        lengths = self.view.lengths if self.mask is None else self.view.lengths[self.mask]
+        return float(lengths.mean(dtype=np.float64)) or 1.0
+
+    @cached_property
+    def by_row(self) -> Mask:
+        """For each row of the file whether it is admitted."""
+        rows = self.view.rows[self.positions]
+        mask = np.zeros(int(rows.max(initial=0)) + 1, dtype=np.bool_)
+        mask[rows] = True
+        return mask
+
+    def holds(self, rows: Ints) -> Mask:
+        """For each row whether the filter admits it; rows newer than the set are not admitted."""
+        inside = rows < len(self.by_row)
+        return inside & self.by_row[np.where(inside, rows, 0)]
+
+
+@dataclass(slots=True)
+class _CachedSet:
+    """A set that is valid from `start` on, until its own end, and the lock of who builds it."""
+
+    visible: Visible | None = None
+    start: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class VisibleSets:
+    """A cache of the sets of recent filters, each valid until a record changes or the clock reaches its end."""
+
+    def __init__(self) -> None:
+        self._sets: OrderedDict[tuple[Filter, int], _CachedSet] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, connection: Connection, where: Filter, view: View) -> Visible:
+        """The set of `where` in this connection's snapshot, whose view is `view`.
+
+        Of several threads that need the same set at once, one builds it.
+        """
+        key = (replace(where, now=_NEVER), view.serial)
+        moment = micros(where.moment) or 0
+        with self._lock:
+            cached = self._sets.setdefault(key, _CachedSet())
+            self._sets.move_to_end(key)
+            if len(self._sets) > CACHED_SETS:
+                self._sets.popitem(last=False)
+        with cached.lock:
+            if cached.visible is None or not cached.start <= moment < cached.visible.until:
+                cached.visible, cached.start = _select(connection, where, view), moment
+            return cached.visible
+
+
+def _select(connection: Connection, where: Filter, view: View) -> Visible:
+    moment = micros(where.moment) or 0
+    parts = [_admitted(segment, where, moment) for segment in view.segments]
+    mask = view.mask
+    if any(part is not None for part in parts):
+        whole = zip(view.segments, parts, strict=True)
+        own = np.concatenate([np.ones(len(each), dtype=np.bool_) if part is None else part for each, part in whole])
+        mask = own if mask is None else own & mask
+    # Tags, categories and paths are not in the segments.
+    sql, values = all_of(list(DIALECT.of_fields(replace(where, kinds=(), since=None, until=None))))
+    if values:
+        rows = integers(connection.execute(f"SELECT group_concat(row) FROM records WHERE {sql}", values).get)
+        positions = view.find(rows)
+        chosen = np.zeros(view.total, dtype=np.bool_)
+        chosen[positions[positions >= 0]] = True
+        mask = chosen if mask is None else chosen & mask
+    ends = (_next_event(segment, moment) for segment in view.segments)
+    return Visible(view, mask, NEVER if where.as_of else min(ends, default=NEVER))
+
+
+def _admitted(segment: Segment, where: Filter, moment: int) -> Mask | None:
+    """The rows of a segment that a filter admits by their columns; None for all."""
+    masks = []
+    if not where.any_scope:
+        scope = where.scope
+        for column, name in (("user", scope.user), ("agent", scope.agent), ("session", scope.session)):
+            if segment.names[column]:
+                codes = getattr(segment, column)
+                mask = codes == 0
+                code = -1 if name is None else segment.code(column, name)
+                masks.append(mask if code < 0 else mask | (codes == code))
+    if where.kinds:
+        masks.append(np.isin(segment.kind, [segment.code("kind", kind) for kind in where.kinds]))
+    if where.as_of:
+        masks.append((segment.time <= moment) & (segment.edited <= moment))
+    if not where.superseded and segment.lowest("superseded") <= moment:
+        masks.append(segment.superseded > moment)
+    if segment.lowest("expires") <= moment:
+        masks.append(segment.expires > moment)
+    if where.since:
+        masks.append(segment.time >= (micros(where.since) or 0))
+    if where.until:
+        masks.append(segment.time < (micros(where.until) or 0))
+    return None if not masks else masks[0] if len(masks) == 1 else np.logical_and.reduce(masks)
+
+
+def _next_event(segment: Segment, moment: int) -> int:
+    """The next time at which a record expires or a planned supersession begins."""
+    ends = NEVER
+    for column in ("expires", "superseded"):
+        if segment.lowest(column) < NEVER:
+            times = getattr(segment, column)
+            ends = min(ends, int(times[times > moment].min(initial=NEVER)))
+    return ends
+
+
+Scores = NDArray[np.float64]
+
+
+def best(database: Database, view: View, positions: Array, scores: Scores, depth: int, *, digits: int) -> RankedList:
+    """The `depth` best positions by rounded score, newer, id; of records with the same text only the first."""
+    count = depth
+    while True:
+        leading, rounded = _leading(database, view, *_head(positions, scores, count, digits), count)
+        ranked = list(zip(leading.tolist(), view.folds(leading), rounded.tolist(), strict=True))
+        first, duplicates = distinct(ranked, depth)
+        if len(first) >= depth or count >= len(positions):
+            break
+        count *= 4
+    if not first:
+        return RankedList("", duplicates=duplicates)
+    rows, times, importances, decays = view.columns(np.array(list(first), dtype=np.int64))
+    entries = RankedRows(
+        rows, [score for score, _ in first.values()], [fold for _, fold in first.values()], times, importances, decays,
+        lambda chosen: read_records(database, chosen), view.statements,
+    )  # fmt: skip
+    return RankedList("", entries, duplicates=duplicates)
+
+
+def _head(positions: Array, scores: Scores, count: int, digits: int) -> tuple[Array, Scores]:
+    """The positions that may be among the first `count`, and their rounded scores."""
+    if len(positions) > count:
+        edge = np.partition(scores, len(scores) - count)[len(scores) - count]
+        head = np.flatnonzero(scores >= edge - 10.0**-digits)
+        positions, scores = positions[head], scores[head]
+    return positions, scores.round(digits)
+
+
+def read_records(database: Database, rows: Sequence[int]) -> Mapping[int, Record]:
+    """The records in some rows, without those that are gone."""
+    select = DIALECT.select.replace("SELECT", "SELECT records.row,", 1)
+    with database.read() as connection:
+        found = connection.execute(f"{select} WHERE row = ANY(%s) AND forgotten_at IS NULL", (list(rows),))
+        return {row: from_row(fields) for row, *fields in found}
+
+
+def _leading(database: Database, view: View, positions: Array, scores: Scores, count: int) -> tuple[Array, Scores]:
+    """The first `count` positions in their exact order, and their scores."""
+    if len(positions) > count:
+        edge = np.partition(scores, len(scores) - count)[len(scores) - count]
+        above, tied = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
+        # All records of a store may tie at the edge, so only as many are ordered as there is room for.
+        chosen = np.concatenate([above, tied[_newest(database, view, positions[tied], count - len(above))]])
+        positions, scores = positions[chosen], scores[chosen]
+    times = view.times(positions)
+    order = np.lexsort((-times, -scores))
+    positions, scores, times = positions[order], scores[order], times[order]
+    same = (scores[1:] == scores[:-1]) & (times[1:] == times[:-1])
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        rank = _ranks_of_ids(database, view.rows_of(positions[tied]))
+        group = np.append(0, np.cumsum(~same))[tied]
+        positions[tied] = positions[tied][np.lexsort((rank, group))]
+    return positions, scores
+
+
+def _newest(database: Database, view: View, positions: Array, count: int) -> Ints:
+    """Which of some positions are the newest, by time and then by id."""
+    if len(positions) <= count:
+        return np.arange(len(positions))
+    times = view.times(positions)
+    edge = np.partition(times, len(times) - count)[len(times) - count]
+    newer, tied = np.flatnonzero(times > edge), np.flatnonzero(times == edge)
+    room = count - len(newer)
+    if len(tied) > room:
+        rank = _ranks_of_ids(database, view.rows_of(positions[tied]), room)
+        tied = tied[rank < room]
+    return np.concatenate([newer, tied])
+
+
+def _ranks_of_ids(database: Database, rows: Ints, limit: int = -1) -> Ints:
+    """The rank of each row in the order of the ids; rows beyond the limit get the last rank."""
+    with database.read() as connection:
+        ordered = connection.execute(
+            "SELECT row FROM records WHERE row = ANY(%s) ORDER BY id LIMIT %s", (rows.tolist(), limit)
+        )
+        ranks = {row: rank for rank, (row,) in enumerate(ordered)}
+    return np.array([ranks.get(row, len(rows)) for row in rows.tolist()], dtype=np.int64)
