@@ -13,6 +13,7 @@ from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import StoreError
 from recollect.stores.postgres import PostgresStore, database
+from recollect.stores.rows import Condition
 from recollect.types import Filter, Put, Record
 
 
@@ -36,15 +37,15 @@ def other(place: str, store: PostgresStore) -> Iterator[PostgresStore]:
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The first statements of the transactions and queries that are begun from now on."""
-    statements: list[str] = []
-    first = database.Pool._first
+    beginnings: list[str] = []
+    first = database.ConnectionPool._first
 
-    def counted(pool: database.Pool, statement: str) -> object:
-        statements.append(statement)
-        return first(pool, statement)
+    def counted(pool: database.ConnectionPool, *statements: Condition) -> object:
+        beginnings.append(statements[0][0])
+        return first(pool, *statements)
 
-    monkeypatch.setattr(database.Pool, "_first", counted)
-    return statements
+    monkeypatch.setattr(database.ConnectionPool, "_first", counted)
+    return beginnings
 
 
 def add(store: PostgresStore, key: str) -> None:

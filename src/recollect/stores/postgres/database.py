@@ -147,7 +147,7 @@ def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[str, str
     yield "", "`recollect doctor` may know more"
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one server that are reused. Safe to use from many threads; it has no thread of its own.
 
     A new connection is made when none is idle, so that an error of the server is raised at once.
@@ -164,25 +164,19 @@ class Pool:
     @contextlib.contextmanager
     def transaction(self, begin: str) -> Iterator[Connection]:
         """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error."""
-        with self._begun(lambda connection: connection.execute(begin)) as (connection, _):
+        with self._begun((begin, ())) as (connection, _):
             yield connection
             if connection.execute("COMMIT").statusmessage != "COMMIT":
                 raise psycopg.OperationalError("the server rolled the transaction back")
 
-    def one(self, statement: str, values: Sequence[Any] | None = None) -> Any:
+    def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """The first row of a statement's result, in one round trip."""
-        with self._begun(lambda connection: connection.execute(statement, values)) as (_, cursor):
+        with self._begun((statement, values)) as (_, cursor):
             return cursor.fetchone()
 
     def at_once(self, statements: Sequence[Condition]) -> None:
-        """Run statements that return nothing in one transaction and one round trip."""
-
-        def run(connection: Connection) -> None:
-            with connection.pipeline():
-                for statement, values in statements:
-                    connection.execute(statement, values)
-
-        with self._begun(run):
+        """Run statements in one transaction and one round trip."""
+        with self._begun(*statements):
             pass
 
     def connect(self) -> Connection:
@@ -202,20 +196,20 @@ class Pool:
             self._idle.pop().close()
 
     @contextlib.contextmanager
-    def _begun(self, first: Callable[[Connection], T]) -> Iterator[tuple[Connection, T]]:
+    def _begun(self, *statements: Condition) -> Iterator[tuple[Connection, psycopg.Cursor[TupleRow]]]:
         if not self._slots.acquire(timeout=WAIT_SECONDS):
             message = f"{self._address}: all connections were in use for {WAIT_SECONDS} seconds"
             raise StoreError(message, hint="try again")
         try:
-            connection, result = self._first(first)
+            connection, cursor = self._first(*statements)
             try:
-                yield connection, result
+                yield connection, cursor
             finally:
                 self._return(connection)
         finally:
             self._slots.release()
 
-    def _first(self, action: Callable[[Connection], T]) -> tuple[Connection, T]:
+    def _first(self, *statements: Condition) -> tuple[Connection, psycopg.Cursor[TupleRow]]:
         """An idle connection that was lost is replaced."""
         while True:
             try:
@@ -223,7 +217,7 @@ class Pool:
             except IndexError:
                 connection, fresh = self.connect(), True
             try:
-                return connection, action(connection)
+                return connection, _run(connection, statements)
             except CONNECTION_LOST:
                 connection.close()
                 if fresh:
@@ -240,6 +234,14 @@ class Pool:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _run(connection: Connection, statements: Sequence[Condition]) -> psycopg.Cursor[TupleRow]:
+    """The result of the last statement. Several go to the server at once."""
+    if len(statements) == 1:
+        return connection.execute(statements[0][0], statements[0][1] or None)
+    with connection.pipeline():
+        return [connection.execute(statement, values) for statement, values in statements][-1]
 
 
 @dataclass(slots=True)
@@ -266,8 +268,8 @@ class PostgresDatabase(SqlDatabase):
         self._row_security: bool | None = None
         self._no_replica_until = 0.0
         with translated(self.address):
-            self._main = Pool(self.url, self._prepare(), self.address)
-            self._replica = Pool(own["read"], self._prepare(), self.address) if "read" in own else self._main
+            self._main = ConnectionPool(self.url, self._prepare(), self.address)
+            self._replica = ConnectionPool(own["read"], self._prepare(), self.address) if "read" in own else self._main
             self._main.one("SELECT 1")
 
     @contextlib.contextmanager
@@ -316,10 +318,7 @@ class PostgresDatabase(SqlDatabase):
                 self._end(reading)
 
     def write(self, work: Callable[[Connection], T], scope: Scope | None = None, *, first: str = "") -> T:
-        """Run `work` in one transaction, after the statements `first`, which must not wait for a lock.
-
-        If it conflicts with another transaction, it runs again.
-        """
+        """Run `work` in one transaction, after statements that wait for no lock; again if it conflicts with another."""
 
         def attempt() -> T:
             begin = f"{_BEGIN_WRITE}; {set_scope(scope)}; {first}"
@@ -371,11 +370,11 @@ class PostgresDatabase(SqlDatabase):
             with contextlib.suppress(StoreError):
                 self.write(work, scope)
 
-    def one(self, statement: str, values: Sequence[Any] | None = None) -> Any:
+    def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
         self.check()
         if self._reading is not None:
             with self.read() as connection:
-                return connection.execute(statement, values).fetchone()
+                return connection.execute(statement, values or None).fetchone()
         with translated(self.address):
             return self._main.one(statement, values)
 
