@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -71,6 +71,33 @@ def _exact(chance: random.Random) -> np.ndarray:
 def _rough(chance: random.Random) -> np.ndarray:
     vector = np.array([chance.gauss(0, 1) for _ in range(DIMENSION)])
     return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
+    "sqlite": (
+        ("sqlite.index", {"WRITTEN_ROWS": 4, "COLD_ROWS": 2, "BATCH_ROWS": 3, "FACTOR": 2, "LARGEST_ROWS": 64}),
+        ("sqlite.keywords", {"SEARCH_FACTOR": 0}),
+        ("sqlite.views", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8}),
+        ("sqlite.vectors", {"GATHER_BELOW": 0}),
+    ),
+    "postgresql": (
+        ("postgres.records", {"MERGE_CHANCE": 2}),
+        ("postgres.keywords", {"MERGE_BATCH": 3, "SPARSE": -(10**9)}),
+        ("postgres.postings", {"TALLY_MERGE_CHANCE": 2}),
+    ),
+}
+"""Sizes from which a store does things another way, so small that a store of a few records does them, too."""
+
+
+@contextlib.contextmanager
+def small_sizes(place: str) -> Iterator[None]:
+    """Let a store of a few records write, merge and look up parts of its index as a large one does."""
+    kind = "postgresql" if place.startswith("postgresql") else "sqlite"
+    with pytest.MonkeyPatch.context() as patch:
+        for module, sizes in SMALL[kind]:
+            for name, size in sizes.items():
+                patch.setattr(f"recollect.stores.{module}.{name}", size)
+        yield
 
 
 # -- random records, changes and options -------------------------------------------------------------------

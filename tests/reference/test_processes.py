@@ -68,8 +68,8 @@ class Processes:
 
 @pytest.fixture
 def processes(place: str, start: Callable[..., subprocess.Popen[str]]) -> Processes:
-    """Two processes on the test's store."""
-    return Processes(place, [start(WORKER, place) for _ in range(2)])
+    """Two processes on the test's store; one of them writes parts of its index early."""
+    return Processes(place, [start(WORKER, place, sizes) for sizes in ("small", "usual")])
 
 
 def test_every_kind_of_change_is_seen_by_both_processes(processes: Processes) -> None:

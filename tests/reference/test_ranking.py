@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import tempfile
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from recollect import Memory
 from recollect.config import Settings
-from reference.stores import Case, TinyEmbedder
+from reference.stores import Case, TinyEmbedder, small_sizes
 
 QUERIES = 3  # for each random store, with changes between them
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -23,11 +24,19 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base
 def compare(chance: random.Random, place: str) -> None:
     """Make a random store, and compare several answers with the reference, with changes between them."""
     embedder = TinyEmbedder(exact=chance.random() < 0.8)
-    with Memory.open(place, embedder=embedder, settings=Settings(), announce=lambda _: None) as memory:
-        case = Case.fill(chance, memory, embedder)
+
+    def reopened() -> Memory:
+        return Memory.open(place, embedder=embedder, settings=Settings(), announce=lambda _: None)
+
+    with contextlib.ExitStack() as stack:
+        if chance.random() < 0.5:
+            stack.enter_context(small_sizes(place))
+        case = Case.fill(chance, stack.enter_context(reopened()), embedder)
         for _ in range(QUERIES):
             case.compare(chance)
             case.change(chance)
+            if chance.random() < 0.3:
+                case.memory = stack.enter_context(reopened())
         case.compare(chance)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import pickle
 import random
 import sys
@@ -13,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recollect import Memory
 from recollect.config import Settings
-from reference.stores import TinyEmbedder, a_change, described
+from reference.stores import TinyEmbedder, a_change, described, small_sizes
 
 
 def encoded(value: Any) -> str:
@@ -26,8 +27,13 @@ def decoded(line: str) -> Any:
 
 
 def main() -> None:
+    place, sizes = sys.argv[1:]
     embedder = TinyEmbedder()
-    with Memory.open(sys.argv[1], embedder=embedder, settings=Settings(), announce=lambda _: None) as memory:
+    with contextlib.ExitStack() as stack:
+        if sizes == "small":
+            stack.enter_context(small_sizes(place))
+        memory = Memory.open(place, embedder=embedder, settings=Settings(), announce=lambda _: None)
+        stack.enter_context(memory)
         for line in sys.stdin:
             embedder.refuses, name, arguments, options = decoded(line)
             match name:
