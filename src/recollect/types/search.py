@@ -269,7 +269,8 @@ class Candidate:
     @property
     def record(self) -> Record:
         """Its record; a stage that looks at several reads them at once, with `Pool.read`."""
-        self.pool.read([self])
+        if self.key not in self.pool.records:
+            self.pool.read([self])
         return self.pool.records[self.key]
 
     @property

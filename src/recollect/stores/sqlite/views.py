@@ -126,12 +126,13 @@ class View:
 
     def statements(self, rows: Sequence[int]) -> list[Statement]:
         """The statements of rows; one that is not here makes none."""
-        found = list[Statement]()
-        for position in self.find(np.array(rows, dtype=np.int64)).tolist():
-            number = int(np.searchsorted(self.starts, position, side="right")) - 1
-            place = position - int(self.starts[number])
-            found.append(self.segments[number].statement(place) if position >= 0 else Statement())
-        return found
+        positions = self.find(np.array(rows, dtype=np.int64))
+        numbers = np.searchsorted(self.starts, positions, side="right") - 1
+        places = positions - self.starts[numbers]
+        return [
+            self.segments[number].statement(place) if place >= 0 else Statement()
+            for number, place in zip(numbers.tolist(), places.tolist(), strict=True)
+        ]
 
     def plus(self, segment: Segment, seq: int) -> View:
         """The view with one more segment, whose rows replace those of the others."""
