@@ -17,7 +17,7 @@ from recollect.stores.database import K1, B, SqlKeywords
 from recollect.stores.postgres.database import DIALECT, MAX_TRIES, Connection, PostgresDatabase
 from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
 from recollect.stores.postgres.rows import in_scopes, passing, ranked_rows, row_reader
-from recollect.stores.rows import meta, set_meta
+from recollect.stores.rows import Condition, meta, set_meta
 from recollect.types import Filter, RankedList
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ PRECISION = 1e9
 MERGE_BATCH = 1_000  # new records that are merged into the blocks at once, while somebody waits
 MERGE_BULK = 100_000  # the same where all are merged
 
-SPARSE = 8
-"""Scores are added up by row number, unless the numbers span so many times the postings that sorting is faster."""
+SPARSE, DENSE = 8, 1_000_000
+"""Rows are looked up in a table, unless their numbers span so much more than their count that sorting is faster."""
 
 _POSTING = np.dtype([("row", ">i8"), ("count", ">f4"), ("length", ">i4")])
 _ELEMENT = np.dtype([("size", ">i4"), ("value", ">i8")])  # of a bigint[], as the server sends it
@@ -191,42 +191,44 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -
     scoped, scopes = in_scopes(where)
     of_fields = bool(where.as_of or any(DIALECT.of_fields(where)))
     selected, values = DIALECT.matching(where) if of_fields else passing(where)
-    keys = list(terms)
-    cursors = [connection.cursor(binary=True) for _ in range(6)]
+    statements: list[Condition] = [
+        ("SELECT value FROM meta WHERE key = 'keywords'", []),
+        (f"SELECT array_send(array_agg(row)), sum(length) FROM records WHERE {selected}", values),
+        (f"SELECT sum(records)::bigint, sum(length)::bigint FROM tallies WHERE {scoped}", scopes),
+        (_REMOVED.format(scoped=scoped), scopes),
+        (_BLOCKS.format(scoped=scoped), [*scopes, list(terms)]),
+        (_UNMERGED.format(scoped=scoped), [list(terms), list(terms), *scopes]),
+    ]
     with connection.pipeline():
-        language, rows, tallied, removed, blocks, unmerged = (
-            cursor.execute(sql, parameters)
-            for cursor, (sql, parameters) in zip(
-                cursors,
-                (
-                    ("SELECT value FROM meta WHERE key = 'keywords'", None),
-                    (f"SELECT array_send(array_agg(row)), sum(length) FROM records WHERE {selected}", values),
-                    (f"SELECT sum(records)::bigint, sum(length)::bigint FROM tallies WHERE {scoped}", scopes),
-                    (_REMOVED.format(scoped=scoped), scopes),
-                    (_BLOCKS.format(scoped=scoped), [*scopes, keys]),
-                    (_UNMERGED.format(scoped=scoped), [keys, keys, *scopes]),
-                ),
-                strict=True,
-            )
-        )
-    (fingerprint,) = language.fetchone() or (None,)
-    packed, length = rows.fetchone() or (None, None)
+        cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
+    fingerprint, (packed, length), totals, (removed,), *_ = (cursor.fetchone() or (None,) for cursor in cursors[:4])
     listed, length = _numbers(packed), length or 0
-    removed_rows = _numbers((removed.fetchone() or (None,))[0])
-    news: dict[int, bytes] = dict(unmerged.fetchall())
+    count, length = (listed.size, length) if of_fields else ((totals[0] or 0) - listed.size, (totals[1] or 0) - length)
+    unmerged: dict[int, bytes] = dict(cursors[5].fetchall())
     found = []
-    for place, (block,) in enumerate(blocks, 1):
-        merged = np.frombuffer(block or b"", _POSTING)
-        if removed_rows.size:
-            merged = merged[np.isin(merged["row"], removed_rows, invert=True)]
-        postings = np.concatenate([merged, np.frombuffer(news[place], _POSTING)]) if place in news else merged
+    for place, (block,) in enumerate(cursors[4], 1):
+        postings = np.frombuffer(block or b"", _POSTING)
+        if removed:
+            postings = postings[~_among(postings, _numbers(removed))]
+        if place in unmerged:
+            postings = np.concatenate([postings, np.frombuffer(unmerged[place], _POSTING)])
         if of_fields or listed.size:
-            postings = postings[np.isin(postings["row"], listed, invert=not of_fields)]
+            postings = postings[_among(postings, listed) == of_fields]
         found.append(postings)
-    if of_fields:
-        return Postings(fingerprint, found, listed.size, length)
-    total, total_length = tallied.fetchone() or (None, None)
-    return Postings(fingerprint, found, (total or 0) - listed.size, (total_length or 0) - length)
+    return Postings(fingerprint[0], found, count, length)
+
+
+def _among(postings: NDArray[np.void], rows: Rows) -> NDArray[np.bool_]:
+    """Which postings belong to one of these rows."""
+    if not rows.size:
+        return np.zeros(postings.size, np.bool_)
+    places, span = postings["row"].astype(np.int64) - rows.min(), int(np.ptp(rows)) + 1
+    if span > SPARSE * (rows.size + postings.size) + DENSE:
+        return np.isin(places, rows - rows.min())
+    table = np.zeros(span, np.bool_)
+    table[rows - rows.min()] = True
+    inside: NDArray[np.bool_] = (places >= 0) & (places < span)
+    return np.logical_and(inside, table[np.where(inside, places, 0)])
 
 
 def _numbers(packed: bytes | None) -> Rows:
@@ -264,7 +266,7 @@ def _scored(postings: Postings) -> tuple[Rows, NDArray[np.float64]]:
         rows.append(each["row"].astype(np.int64))
     every, values = np.concatenate(rows), np.concatenate(parts)
     low, span = (int(every.min()), int(np.ptp(every)) + 1) if every.size else (0, 1)
-    if span <= SPARSE * every.size + 1_000_000:
+    if span <= SPARSE * every.size + DENSE:
         sums = np.bincount(every - low, weights=values, minlength=1)
         different = np.flatnonzero(sums)
         sums, different = sums[different], different + low
