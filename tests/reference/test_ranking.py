@@ -29,12 +29,13 @@ def compare(chance: random.Random, place: str) -> None:
         return Memory.open(place, embedder=embedder, settings=Settings(), announce=lambda _: None)
 
     with contextlib.ExitStack() as stack:
-        if chance.random() < 0.5:
+        if chance.random() < 0.6:
             stack.enter_context(small_sizes(place))
         case = Case.fill(chance, stack.enter_context(reopened()), embedder)
         for _ in range(QUERIES):
             case.compare(chance)
-            case.change(chance)
+            for _ in range(chance.choice((1, 1, 3))):
+                case.change(chance)
             if chance.random() < 0.3:
                 case.memory = stack.enter_context(reopened())
         case.compare(chance)
