@@ -1,6 +1,7 @@
 """Connections to one database: pools, snapshots and transactions in the name of a scope, and what errors mean."""
 
 import contextlib
+import functools
 import logging
 import os
 import random
@@ -423,6 +424,7 @@ class PostgresDatabase(SqlDatabase):
         )
 
 
+@functools.lru_cache(maxsize=1_000)
 def set_scope(scope: Scope | None) -> str:
     """The statement that names the transaction's scope to row-level security; without a scope it names none."""
     caller = scope or GLOBAL

@@ -36,7 +36,7 @@ SLOTS = 256  # advisory locks for adding the same text at once. They are few bec
 _INSERT = (
     f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
     f" VALUES ({', '.join(['%s'] * (len(COLUMNS) + 2))}) ON CONFLICT (id) DO NOTHING"
-    " RETURNING row, scope, length, passage"
+    " RETURNING row, scope, id, length, passage"
 )
 _KNOWN = (
     "SELECT ARRAY(SELECT space FROM spaces ORDER BY space),"
@@ -56,19 +56,22 @@ _NOTE = (
 
 
 @functools.cache
-def _insertion(spaces: tuple[int, ...]) -> str:
-    """The statement that inserts a new record into its table, the tallies and all indexes."""
+def _insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
+    """The statement that inserts a new record into its table, the tallies and all indexes; `noted` with an event."""
     places = (
         f"space_{space} AS (INSERT INTO vectors_{space} (row, scope, vector) SELECT row, scope,"
         f" {stored_vector(space, 'new')} FROM new)"
         for space in spaces
     )
-    parts = (
+    parts = [
         f"new AS ({_INSERT})",
         "document AS (INSERT INTO documents SELECT row, scope, length, %s::text[], %s::real[] FROM new)",
         "tally AS (INSERT INTO tallies (scope, records, length) SELECT scope, 1, length FROM new)",
         *places,
-    )
+    ]
+    if noted:
+        event = "INSERT INTO history (row, scope, id, action, at, detail) SELECT row, scope, id, %s, %s, %s FROM new"
+        parts.append(f"event AS ({event})")
     return f"WITH {', '.join(parts)} SELECT row FROM new"
 
 
@@ -100,29 +103,29 @@ class Rows(ledger.Table):
         with self.connection.pipeline():
             lock_texts(self.connection, changes)
             known = self.connection.execute(_KNOWN, (list(texts), ids))
-            scopes = {
-                scope: self.connection.execute(*find_scope(scope)) for scope in {put.record.scope for put in puts}
-            }
+            scopes = {put.record.scope: find_scope(put.record.scope) for put in puts}
+            numbers = {scope: self.connection.execute(*find) for scope, find in scopes.items()}
         self._spaces, folds, stored_ids = known.fetchone() or ([], [], [])
         self._new_texts = texts - set(map(bytes, folds))
         self._new_ids = set(ids) - set(stored_ids)
         if len(stored_ids) > 1:  # all transactions lock in the same order, which avoids deadlocks
             self.connection.execute("SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (stored_ids,))
-        self._scopes = {scope: int(row[0]) for scope, cursor in scopes.items() if (row := cursor.fetchone())}
+        self._scopes = {scope: int(row[0]) for scope, cursor in numbers.items() if (row := cursor.fetchone())}
 
     def flush(self) -> None:
         """Insert buffered records, ordered by id, and buffered history, in the order of the changes."""
         records = [self._buffer[key] for key in sorted(self._buffer)]
         scopes = [self._scope(record.scope) for record in records]
-        insert = _insertion(tuple(self._spaces))
+        noted = len(records) == 1 and [key for key, *_ in self._events] == [records[0].id]
+        insert = _insertion(tuple(self._spaces), noted=noted)
         with self.connection.pipeline():
             inserted = []
             for record, scope in zip(records, scopes, strict=True):
                 terms, length = self.writer.terms(record)
                 values = [*to_row(record), scope, length, list(terms), list(terms.values())]
-                inserted.append(self.connection.execute(insert, values))
+                inserted.append(self.connection.execute(insert, [*values, *self._events[0][1:]] if noted else values))
             self.writer.merge_tallies(self.connection, scopes)
-            if self._events:
+            if self._events and not noted:
                 self.connection.execute(_NOTE, [list(column) for column in zip(*self._events, strict=True)])
         rows = [cursor.fetchone() for cursor in inserted]
         self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
