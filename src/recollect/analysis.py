@@ -205,7 +205,7 @@ def _stem(language: str, word: str) -> str:
         if not hasattr(_stemmers, language):
             import Stemmer
 
-            setattr(_stemmers, language, Stemmer.Stemmer(language))
+            setattr(_stemmers, language, Stemmer.Stemmer(language, 0))  # words are cached here
         word = getattr(_stemmers, language).stemWord(word) or word
     return word if word.isascii() else _plain_latin(word)
 

@@ -257,14 +257,14 @@ def test_full_disk_leaves_nothing_half_written(rich: Path, export: Path, tmp_pat
 
 
 AS_NOBODY = """
-import os, sys
+import os, shutil, sys
 from recollect import moving
 from recollect.errors import RecollectError
 source, sealed, free = sys.argv[1:]
 # Everything is loaded first: a user without rights may not read Python's own files here.
 moving.copy(source, free + "/warm.db"); moving.export(free + "/warm.db", free + "/warm.jsonl.gz")
 moving.import_(free + "/warm2.db", free + "/warm.jsonl.gz")
-for name in os.listdir(free): os.unlink(f"{free}/{name}")
+shutil.rmtree(free); os.mkdir(free)  # with the folders of their indexes
 os.chmod(free, 0o777)
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)

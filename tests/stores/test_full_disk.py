@@ -16,7 +16,7 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import UsageError
 
-TOTAL = 4000
+TOTAL = 40_000
 
 LIMITED = """
 import resource, signal, sys
@@ -60,10 +60,10 @@ def told(ran: subprocess.CompletedProcess[str]) -> int:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB, where this user may mount one."""
+    """A file system of 16 MB, where this user may mount one."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
     try:
         done = subprocess.run(mount, capture_output=True, check=False)
     except OSError:
@@ -83,7 +83,7 @@ def test_full_disk_reports_how_many_records_were_stored(small: Path) -> None:
     assert "nothing was written" not in ran.stderr
     count = told(ran)
     assert 0 < count < TOTAL
-    subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+    subprocess.run(["mount", "-o", "remount,size=128m", str(small)], check=True)
     assert stored(place) == count
     assert add(place).returncode == 0
     assert stored(place) == TOTAL
@@ -94,7 +94,7 @@ def test_full_disk_reports_how_many_records_were_stored(small: Path) -> None:
 def test_file_size_limit_reports_how_many_records_were_stored(tmp_path: Path) -> None:
     """Those are stored; one can continue with the named record."""
     place = tmp_path / "memory.db"
-    count = told(add(place, "-c", LIMITED, "1500000"))
+    count = told(add(place, "-c", LIMITED, "8000000"))
     assert 0 < count < TOTAL
     assert stored(place) == count
     assert add(place, lines=LINES[count:]).returncode == 0
@@ -130,7 +130,7 @@ def test_error_in_a_postgresql_batch_reports_how_many_records_were_stored(new_sc
 
 def test_vectors_that_do_not_fit_on_the_disk_are_reported(small: Path) -> None:
     """All records are stored and counted; a note says that only vectors are missing, and why."""
-    lines = [{"text": f"fact number {n}"} for n in range(400)]
+    lines = [{"text": f"fact number {n}"} for n in range(1600)]
     command = [sys.executable, "-m", "recollect", "add", "-", "--store", str(small / "memory.db")]
     ran = subprocess.run(
         [*command, "--embedder", "hashing:4096"], input="\n".join(map(json.dumps, lines)), capture_output=True,
@@ -138,6 +138,6 @@ def test_vectors_that_do_not_fit_on_the_disk_are_reported(small: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 0
     assert "stored without vectors: the disk is full" in ran.stderr
-    assert "added 400 records" in ran.stderr
+    assert "added 1,600 records" in ran.stderr
     with Memory.open(small / "memory.db", embedder="none", settings=Settings()) as memory:
-        assert len(memory.list(limit=1000)) == 400
+        assert len(memory.list(limit=2000)) == 1600

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Protocol
-from uuid import uuid4
 
 from recollect.errors import LlmError, UsageError
 from recollect.ingest.discovery import read_regular, reason_of
 from recollect.models.embedders import well_formed
 from recollect.ranking import fold, fold_hash
 from recollect.types import Record, Scope
+from recollect.types.records import new_id
 
 ACTIONS = ("add", "duplicate", "supersedes", "rejected", "malformed")
 
@@ -271,7 +271,7 @@ class Judge:
         if duplicate := self._known.get(fold_hash(text)):
             return FactVerdict("duplicate", text, span, lines, None, duplicate, 1.0, "the same text")
         record = Record(
-            id=uuid4().hex,
+            id=new_id(),
             text=text,
             category=candidate.category or "technical",
             tags=tuple(dict.fromkeys(("ingest", *candidate.tags))),

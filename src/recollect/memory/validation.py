@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of
 from recollect.errors import Forbidden, UsageError
 from recollect.options import FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
 from recollect.types import KINDS, Filter, Record, Scope, now
+from recollect.types.records import new_id
 
 MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a file, which `recollect index` splits
 
@@ -33,7 +33,7 @@ def make_record(values: Mapping[str, Any], default: Scope) -> Record:
     scope = merge_scope(default, values.get("scope"), {part: values.get(part) for part in SCOPE_PARTS})
     fields = {name: value for name, value in values.items() if value is not None and name not in _OTHERS}
     _check("text" in fields, "a record needs a text", '{"text": "…"}')
-    return Record(**{"id": uuid4().hex, "scope": scope, **make_fields(fields)})
+    return Record(**{"id": new_id(), "scope": scope, **make_fields(fields)})
 
 
 def make_fields(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from recollect.errors import StoreError
 from recollect.ranking import fold_hash
 from recollect.stores.database import SqlKeywords
 from recollect.stores.rows import Dialect, analyzer_of, meta, passage_hash, set_meta
-from recollect.types import Record
 from recollect.types.protocols import FIELDS, MOVED_META, Part, Snapshot
+from recollect.types.records import passage_of
 
 TABLES = {  # kinds whose fields are the columns of a table
     "space": "spaces", "history": "history", "file": "files", "root": "roots", "ingested": "ingested", "join": "joins",
@@ -79,7 +79,7 @@ def columns_of(part: Part) -> dict[str, Any]:
         "tags": list(columns["tags"]),
         "time": columns["created_at"] if columns["happened_at"] is None else columns["happened_at"],
         "fold": b"" if purged else fold_hash(columns["text"]),
-        "passage": b"" if purged else passage_hash(Record("", columns["text"], title=columns["title"]).passage),
+        "passage": b"" if purged else passage_hash(passage_of(columns["title"], columns["text"])),
     }
 
 

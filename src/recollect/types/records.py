@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
@@ -24,6 +26,16 @@ def now() -> datetime:
 def micros(at: datetime | None) -> int | None:
     """A time as stores keep it: microseconds of UTC."""
     return None if at is None else (at - EPOCH) // _MICROSECOND
+
+
+def new_id() -> str:
+    """A new id. It begins with the time, so that records stored together are neighbours in an index by id."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def passage_of(title: str, text: str) -> str:
+    """The text that is embedded."""
+    return f"{title}\n{text}" if title else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Record:
     @property
     def passage(self) -> str:
         """The text that is embedded: the title, and the text below it."""
-        return f"{self.title}\n{self.text}" if self.title else self.text
+        return passage_of(self.title, self.text)
 
     @property
     def text_hash(self) -> bytes:

@@ -20,7 +20,7 @@ from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_
 from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.sqlite import SqliteKind, SqliteStore
-from recollect.stores.sqlite.records import SqliteContents
+from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress, VectorSpace
 

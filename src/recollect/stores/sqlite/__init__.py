@@ -16,10 +16,11 @@ from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.records import SqlFiles, SqlNotes
+from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.database import Database, check_engine
 from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.records import SqliteChanges, SqliteContents, SqliteJoins, SqliteRecords
+from recollect.stores.sqlite.records import SqliteChanges, SqliteJoins, SqliteRecords
 from recollect.stores.sqlite.rows import Connection
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Scope

@@ -30,6 +30,8 @@ LOOKING_TIMEOUT_MS = 1_000  # how long a health check waits for a lock: it repor
 PATIENCE_MS = 50  # how long an optional write, such as a cached answer, waits for other writers
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
+CHECKPOINT_PAGES = 4_000  # of the log (16 MB) that are written into the file together: most changed more than once
+WRITER_CACHE_KB = 64_000  # for pages of the indexes, which a bulk load changes all over
 
 
 class Database(SqlDatabase):
@@ -63,6 +65,7 @@ class Database(SqlDatabase):
             elif not self.read_only:
                 self._create()
             self._writer, identity = self._open_steadily()
+            self._writer.execute(f"PRAGMA cache_size=-{WRITER_CACHE_KB}")
             self._presence = Presence(self._place, identity)
             try:
                 if not self.read_only:
@@ -122,7 +125,7 @@ class Database(SqlDatabase):
             if not self._write_lock.acquire(timeout=-1 if patience_ms >= BUSY_TIMEOUT_MS else patience_ms / 1000):
                 raise StoreError(f"{self.path} is being written to by another thread", hint="try again")
             try:
-                self._presence.check_write(self._writer)
+                self._presence.check(self._writer)
                 self._writer.set_busy_timeout(patience_ms)
                 self._writer.execute("BEGIN IMMEDIATE")
                 self._presence.check_sequence(self._writer)
@@ -243,7 +246,8 @@ class Database(SqlDatabase):
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # Deleted data is overwritten: a purge must leave nothing in free pages.
         connection.execute(
-            f"PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA journal_size_limit={WAL_LIMIT_BYTES}"
+            f"PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA journal_size_limit={WAL_LIMIT_BYTES};"
+            f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}"
         )
         return connection
 

@@ -1,4 +1,4 @@
-"""What the file holds: records and their history, changed in short transactions; listening for changes; all parts."""
+"""Records and their history, changed in short transactions; listening for changes; ids of external systems."""
 
 import contextlib
 import json
@@ -9,16 +9,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from recollect.errors import RecollectError, StoreError
-from recollect.stores import contents, ledger
+from recollect.errors import RecollectError
+from recollect.stores import ledger
 from recollect.stores.records import SqlChanges, SqlJoins, SqlRecords
 from recollect.stores.rows import COLUMNS, Condition, from_row, micros, passage_hash, to_row, visible_to
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.index import raise_epoch
-from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
-from recollect.types import EVERYTHING, GLOBAL, Change, Progress, Put, Record, Scope, now
-from recollect.types.protocols import Contents, Part
+from recollect.types import EVERYTHING, GLOBAL, Change, Put, Record, Scope, now
 
 TRANSACTION_SECONDS = 0.1
 """A transaction that has taken this long is committed, and a new one goes on, so that other writers need not wait."""
@@ -36,7 +33,7 @@ _TWIN = (
     " AND forgotten_at IS NULL AND ifnull(superseded_at > ?6, true) AND ifnull(expires_at > ?6, true)"
 )
 _TAGS = COLUMNS.index("tags")
-_EVENTS_OF = "row = (SELECT row FROM records WHERE id = ?)"
+EVENTS_OF = "row = (SELECT row FROM records WHERE id = ?)"
 _KNOWN = "SELECT id, fold FROM records WHERE id = ? OR fold = ?"
 _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)"
 
@@ -44,7 +41,7 @@ _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?
 class SqliteRecords(SqlRecords):
     """Reads and writes the records of one SQLite store."""
 
-    events_of = _EVENTS_OF
+    events_of = EVENTS_OF
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -121,7 +118,7 @@ class _Rows(ledger.Table):
 
     def _insert(self, records: Sequence[Record]) -> int:
         """Insert new records in rising rows, and return the first row."""
-        first = int(self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'records'").get or 0) + 1
+        first = next_row(self.connection)
         self.connection.executemany(_INSERT, [(row, *_values(record)) for row, record in enumerate(records, first)])
         self._tag((row, record) for row, record in enumerate(records, first) if record.tags)
         return first
@@ -154,7 +151,7 @@ class _Rows(ledger.Table):
         self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
 
     def last(self, key: str) -> int | None:
-        last = self.connection.execute(f"SELECT max(seq) FROM history WHERE {_EVENTS_OF}", (key,)).get
+        last = self.connection.execute(f"SELECT max(seq) FROM history WHERE {EVENTS_OF}", (key,)).get
         return None if last is None else int(last)
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
@@ -166,6 +163,11 @@ class _Rows(ledger.Table):
             " AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
             (passage,),
         )
+
+
+def next_row(connection: Connection) -> int:
+    """The row of the next new record: no row is used twice."""
+    return int(connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'records'").get or 0) + 1
 
 
 def _values(record: Record) -> list[Any]:
@@ -235,96 +237,3 @@ class SqliteJoins(SqlJoins):
             keys = {key for (key,) in rows}
         counts = {path: len(records) for path, records in self.by_path(paths, where).items()}
         return keys, set(self.by_text(folds, where)), counts
-
-
-_SELECTS = contents.selects(DIALECT, "spaces CROSS JOIN embeddings USING (space)")
-_SAME_EVENT = f" AND {_EVENTS_OF.replace('?', '?2')} AND action = ?3 AND at = ?4 ORDER BY seq = ?1 DESC, seq LIMIT 1"
-
-_INSERT_VECTOR = (
-    "INSERT OR IGNORE INTO embeddings (space, passage, vector)"
-    " VALUES ((SELECT space FROM spaces WHERE fingerprint = ?), ?, ?)"
-)
-_INSERT_EVENT = (
-    "INSERT OR IGNORE INTO history (seq, row, id, action, at, detail)"
-    " SELECT ?1, row, ?2, ?3, ?4, ?5 FROM records WHERE id = ?2"
-)
-
-
-class SqliteContents(Contents):
-    """Reads and writes all that one SQLite store holds."""
-
-    def __init__(self, database: Database, keywords: SqliteKeywords) -> None:
-        self._database = database
-        self._keywords = keywords
-
-    @property
-    def identity(self) -> str:
-        """The file itself, whatever its name."""
-        state = self._database.path.stat()
-        return f"sqlite {state.st_dev} {state.st_ino}"
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[contents.SqlSnapshot]:
-        with self._database.read() as connection:
-            yield contents.SqlSnapshot(connection, _SELECTS)
-
-    def find(self, parts: Sequence[Part]) -> list[Part | None]:
-        with self._database.read() as connection:
-            return [_stored(connection, part) for part in parts]
-
-    def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
-        if not parts:
-            return
-        with self._database.write() as connection:
-            match parts[0].kind:
-                case "meta":
-                    contents.load_meta(connection, parts, self._keywords)
-                case "record":
-                    for part in parts:
-                        _add_record(connection, part)
-                case "history":
-                    _add_events(connection, parts, renumber)
-                case "vector":
-                    contents.check_dimensions(
-                        parts, dict(connection.execute("SELECT fingerprint, dimension FROM spaces"))
-                    )
-                    connection.executemany(_INSERT_VECTOR, [part.values for part in parts])
-                case _:
-                    contents.insert_rows(connection, parts)
-
-    def finish(self, progress: Progress | None = None) -> None:
-        """Bring the index up to date."""
-        self._keywords.catch_up(progress)
-
-
-def _stored(connection: Connection, part: Part) -> Part | None:
-    if part.kind == "history":
-        find, values = _SELECTS["history"] + _SAME_EVENT, part.values[:4]
-    else:
-        find, values = _SELECTS[part.kind] + "".join(f" AND {key} = ?" for key in contents.KEYS[part.kind]), part.key
-    row: Any = connection.execute(find, values).fetchone()
-    return None if row is None else contents.part_of(part.kind, row)
-
-
-def _add_record(connection: Connection, part: Part) -> None:
-    columns = contents.columns_of(part)
-    connection.execute(
-        f"INSERT OR IGNORE INTO records ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})",
-        tuple(columns.values()),
-    )
-    if connection.changes() and columns["forgotten_at"] is None:
-        tags = [(tag, connection.last_insert_rowid()) for tag in dict.fromkeys(columns["tags"])]
-        connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
-
-
-def _add_events(connection: Connection, parts: Sequence[Part], renumber: bool) -> None:
-    """Write events. One with a lower number than others comes late: then all texts are indexed again."""
-    newest = sequence(connection)
-    for part in parts:
-        seq, key, action, at, detail = part.values
-        encoded = json.dumps(detail, ensure_ascii=False)
-        connection.execute(_INSERT_EVENT, (None if renumber else seq, key, action, at, encoded))
-        if not connection.changes() and not connection.execute("SELECT 1 FROM records WHERE id = ?", (key,)).get:
-            raise StoreError(f"event {seq} is of the record {key!r}, which does not exist")
-    if not renumber and parts[0].values[0] <= newest:
-        raise_epoch(connection)

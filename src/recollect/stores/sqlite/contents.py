@@ -1,0 +1,115 @@
+"""All that one file holds, read and written part by part, in bulk."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from recollect.errors import StoreError
+from recollect.stores import contents
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.index import raise_epoch
+from recollect.stores.sqlite.keywords import SqliteKeywords
+from recollect.stores.sqlite.records import EVENTS_OF, next_row
+from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
+from recollect.types import Progress
+from recollect.types.protocols import Contents, Part
+
+_SELECTS = contents.selects(DIALECT, "spaces CROSS JOIN embeddings USING (space)")
+_SAME_EVENT = f" AND {EVENTS_OF.replace('?', '?2')} AND action = ?3 AND at = ?4 ORDER BY seq = ?1 DESC, seq LIMIT 1"
+
+_INSERT_VECTOR = (
+    "INSERT OR IGNORE INTO embeddings (space, passage, vector)"
+    " VALUES ((SELECT space FROM spaces WHERE fingerprint = ?), ?, ?)"
+)
+_INSERT_EVENT = "INSERT OR IGNORE INTO history (seq, id, action, at, detail, row) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class SqliteContents(Contents):
+    """Reads and writes all that one SQLite store holds."""
+
+    def __init__(self, database: Database, keywords: SqliteKeywords) -> None:
+        self._database = database
+        self._keywords = keywords
+
+    @property
+    def identity(self) -> str:
+        """The file itself, whatever its name."""
+        state = self._database.path.stat()
+        return f"sqlite {state.st_dev} {state.st_ino}"
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[contents.SqlSnapshot]:
+        with self._database.read() as connection:
+            yield contents.SqlSnapshot(connection, _SELECTS)
+
+    def find(self, parts: Sequence[Part]) -> list[Part | None]:
+        with self._database.read() as connection:
+            return [_stored(connection, part) for part in parts]
+
+    def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
+        if not parts:
+            return
+        with self._database.write() as connection:
+            match parts[0].kind:
+                case "meta":
+                    contents.load_meta(connection, parts, self._keywords)
+                case "record":
+                    _add_records(connection, parts)
+                case "history":
+                    _add_events(connection, parts, renumber)
+                case "vector":
+                    contents.check_dimensions(
+                        parts, dict(connection.execute("SELECT fingerprint, dimension FROM spaces"))
+                    )
+                    connection.executemany(_INSERT_VECTOR, [part.values for part in parts])
+                case _:
+                    contents.insert_rows(connection, parts)
+
+    def finish(self, progress: Progress | None = None) -> None:
+        """Bring the index up to date."""
+        self._keywords.catch_up(progress)
+
+
+def _stored(connection: Connection, part: Part) -> Part | None:
+    if part.kind == "history":
+        find, values = _SELECTS["history"] + _SAME_EVENT, part.values[:4]
+    else:
+        find, values = _SELECTS[part.kind] + "".join(f" AND {key} = ?" for key in contents.KEYS[part.kind]), part.key
+    row: Any = connection.execute(find, values).fetchone()
+    return None if row is None else contents.part_of(part.kind, row)
+
+
+def _add_records(connection: Connection, parts: Sequence[Part]) -> None:
+    """Insert records; those whose ids exist stay as they are."""
+    ids = [part.key for part in parts]
+    known = {key for (key,) in connection.executemany("SELECT id FROM records WHERE id = ?", ids)}
+    new = [contents.columns_of(part) for part in {part.key: part for part in reversed(parts)}.values()]
+    rows, tags = list[tuple[Any, ...]](), list[tuple[str, int]]()
+    for row, columns in enumerate((each for each in reversed(new) if each["id"] not in known), next_row(connection)):
+        if columns["forgotten_at"] is None:
+            tags += [(tag, row) for tag in dict.fromkeys(columns["tags"])]
+        columns["tags"] = json.dumps(columns["tags"])
+        rows.append((row, *columns.values()))
+    if rows:
+        names = ("row", *new[0])
+        insert = f"INSERT INTO records ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        connection.executemany(insert, rows)
+        connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
+
+
+def _add_events(connection: Connection, parts: Sequence[Part], renumber: bool) -> None:
+    """Write events. One with a lower number than others comes late: then all texts are indexed again."""
+    newest = sequence(connection)
+    ids = [(part.values[1],) for part in parts]
+    rows = dict(connection.executemany("SELECT id, row FROM records WHERE id = ?", ids))
+    events = []
+    for part in parts:
+        seq, key, action, at, detail = part.values
+        if key not in rows:
+            raise StoreError(f"event {seq} is of the record {key!r}, which does not exist")
+        encoded = json.dumps(detail, ensure_ascii=False) if detail else "{}"
+        events.append((None if renumber else seq, key, action, at, encoded, rows[key]))
+    connection.executemany(_INSERT_EVENT, events)
+    if not renumber and parts[0].values[0] <= newest:
+        raise_epoch(connection)
