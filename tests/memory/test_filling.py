@@ -17,7 +17,7 @@ import pytest
 
 from recollect.config import Settings
 from recollect.memory import Memory
-from recollect.memory.filling import SETTLED_SECONDS, Rate, about, fill, filling, rest
+from recollect.memory.filling import SETTLED_SECONDS, FillingThread, Rate, about, fill, filling, rest
 
 SLOW = """
 import sys, time
@@ -128,6 +128,19 @@ def test_command_waits_for_the_background_process(place: Path, begin: Callable[.
         assert fill(memory, lambda done, total: shown.append((done, total))) == 0
         assert memory.status()["vectors"]["without"] == 0
     assert process.communicate(timeout=60)[0] == "400\n"
+
+
+def test_thread_computes_what_is_missing_beside_other_work(place: Path) -> None:
+    """What is added meanwhile, too. It reports as a process does, and ends when it is closed."""
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        thread = FillingThread(memory)
+        thread.begin()
+        thread.begin()  # records were added: it is asked again while it runs
+        wait_for(lambda: not thread.running)
+        assert (memory.status()["vectors"]["without"], filling(memory.store)) == (0, None)
+        thread.close()
+        thread.begin()  # after the end nothing begins
+        wait_for(lambda: not thread.running)
 
 
 def test_error_in_the_background_is_shown_later(place: Path, begin: Callable[..., Any]) -> None:

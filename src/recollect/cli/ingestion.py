@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recollect.ingest.folder import Report
     from recollect.ingest.watch import Pass
     from recollect.memory import Memory
+    from recollect.memory.filling import FillingThread
     from recollect.memory.folders import Extraction
 
 NAMED_FILES = 5  # how many skipped files are named for one reason; the others are counted
@@ -152,13 +153,18 @@ def _kept(report: Report, root: str) -> str:
 def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **options: Any) -> int:
     """Index the folders PATH…, and again whenever their files change, until Ctrl-C."""
     from recollect.ingest import watch as watching
+    from recollect.memory.filling import FillingThread
 
     roots = watching.folders(paths)
     reports: dict[Path, Report] = {}
     with terminal.until_interrupted(), open_memory(options) as memory, contextlib.ExitStack() as locks:
+        vectors = locks.enter_context(contextlib.closing(FillingThread(memory)))
 
         def index(root: Path) -> Report:
-            return memory.index(root, **_index_options(options), progress=progress("embedding"))
+            report = memory.index(root, **_index_options(options), embed=once, progress=progress("embedding"))
+            if not once and memory.embeddings.configured:
+                report.embedded = _keep_up(memory, vectors)
+            return report
 
         if once:
             passes = [watching.compare(root, index) for root in roots]
@@ -171,6 +177,17 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
             locks.enter_context(watching.sole_watcher(root, str(file or store)))
         for done in watching.watch(roots, index, rescan=rescan * 60, ignore=file, announce=notice):
             _print_pass(done, reports, as_json)
+    return 0
+
+
+def _keep_up(memory: Memory, vectors: FillingThread) -> int:
+    """Compute a few missing vectors and return how many; leave many to the thread, so that the watch goes on."""
+    try:
+        if not vectors.running and memory.embeddings.lacking() < MANY_VECTORS:
+            return memory.embed(progress=progress("embedding"))
+        vectors.begin()
+    except RecollectError as error:
+        notice(f"indexed without vectors: {error.message}")
     return 0
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -147,28 +148,84 @@ def fill_in_background(memory: Memory) -> int:
     with _turn(memory.store, HANDOVER_SECONDS) as base:
         if base is None:
             return 0
-        report, log = base.with_suffix(".json"), base.with_suffix(".log")
-        with log.open("wb") as errors:
+        with base.with_suffix(".log").open("wb") as errors:
             os.dup2(errors.fileno(), 2)  # a crash is written there
-        tell = _Reporting(report)
-        tell(0, 0)
-        try:
-            count = memory.embed(progress=tell)
-        except RecollectError as error:
-            tell.write(error=" – ".join(filter(None, (error.message, error.hint))))
-            raise
-        report.unlink(missing_ok=True)
-        return count
+        return _Reporting(base.with_suffix(".json"), threading.Event()).fill(memory)
+
+
+class FillingThread:
+    """Computes missing vectors and reports how far that is, beside other work of this process."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self._stop, self._lock = memory, threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._again = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it computes vectors now."""
+        return self._thread is not None
+
+    def begin(self) -> None:
+        """Compute what is missing; if it does so already, records that were added meanwhile, too."""
+        with self._lock:
+            self._again = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="recollect-vectors")
+                self._thread.start()
+
+    def close(self) -> None:
+        """Wait until the batch that is being computed is saved."""
+        self._stop.set()
+        if thread := self._thread:
+            thread.join()
+
+    def _run(self) -> None:
+        while self._is_due():
+            try:
+                with _turn(self._memory.store, HANDOVER_SECONDS) as base:
+                    if base is not None:
+                        _Reporting(base.with_suffix(".json"), self._stop).fill(self._memory)
+            except RecollectError as error:
+                self._memory.announce(f"vectors are missing: {error.message}")
+
+    def _is_due(self) -> bool:
+        with self._lock:
+            due = self._again and not self._stop.is_set()
+            self._again = False
+            if not due:
+                self._thread = None
+            return due
+
+
+class _Stopped(Exception):
+    """The work was asked to end."""
 
 
 class _Reporting:
-    """Writes the report of this process every few seconds."""
+    """Computes vectors and writes the report of this process every few seconds."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._rate, self._written = path, Rate(), 0.0
+    def __init__(self, path: Path, stop: threading.Event) -> None:
+        self._path, self._stop, self._rate, self._written = path, stop, Rate(), 0.0
         self._fields: dict[str, Any] = {"pid": os.getpid()}
 
+    def fill(self, memory: Memory) -> int:
+        """Compute what is missing, and leave a report only if that fails."""
+        self(0, 0)
+        count = 0
+        try:
+            count = memory.embed(progress=self)
+        except _Stopped:
+            pass
+        except RecollectError as error:
+            self.write(error=" – ".join(filter(None, (error.message, error.hint))))
+            raise
+        self._path.unlink(missing_ok=True)
+        return count
+
     def __call__(self, done: int, total: int) -> None:
+        if self._stop.is_set():
+            raise _Stopped
         rate = self._rate(done)
         self._fields |= {"done": done, "total": total, "seconds_left": (total - done) / rate if rate else None}
         if time.monotonic() - self._written > REPORT_SECONDS:

@@ -75,6 +75,20 @@ def test_watch_ends_cleanly(start, notes, sent, tmp_path):
 
 
 @pytest.mark.ci
+def test_many_vectors_are_computed_beside_the_watch(start, run, notes):
+    """The first pass ends when the files are read; a few more files get their vectors in the pass."""
+    for number in range(500):
+        (notes / f"{number}.md").write_text(f"walrus on floe {number}")
+    watcher = start(notes)
+    assert watcher.passes[0]["embedded"] == 0
+    eventually(lambda: json.loads(run("status", "--json").stdout)["vectors"]["without"] == 0, lambda: watcher.err)
+    eventually(lambda: "background" not in json.loads(run("status", "--json").stdout)["vectors"])
+    (notes / "more.md").write_text("capercaillie in the snow")
+    eventually(lambda: any(done["embedded"] == 1 for done in watcher.passes), lambda: (watcher.out, watcher.err))
+    assert watcher.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.ci
 def test_watch_can_be_ended_during_its_first_pass(start, begin, notes, texts):
     """Committed chunks stay, and the next watcher does the rest."""
     for number in range(2500):
