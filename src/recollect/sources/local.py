@@ -142,21 +142,23 @@ def _catch_up(serving: ActiveSpace, query: Query, keywords: KeywordIndex | None)
     Returns how many of all records lack one, that share or 1, and warnings.
     """
     index, warnings = serving.index, [serving.warning] if serving.warning else []
-    waiting = index.missing(CATCH_UP + 1, query.filter) if index.coverage()[1] else []
+    lag = index.coverage()[1]
+    waiting = index.missing(CATCH_UP + 1, query.filter) if lag else []
+    if not waiting:
+        return lag, 1.0, tuple(warnings)
     many, fair, share = len(waiting) > CATCH_UP, True, 1.0
     try:
         if many:
             fair = keywords is None or _embed_head(serving, query, keywords)
-        elif waiting:
+        else:
             index.save(waiting, serving.embedder.passages(waiting))
     except StoreError:  # its message names the store's path, which is not for every caller
         warnings.append("some records have no vector, and none can be stored now: `recollect doctor` says why")
         fair = not many or keywords is None
     if many:
         covered, missing = index.coverage(query.filter)  # records that the query cannot see do not matter
-        warnings.append(
-            f"vectors for {covered:,} of {covered + missing:,} records; {serving.rest() if serving.rest else REST}"
-        )
+        rest = serving.rest() if serving.rest else REST
+        warnings.append(f"vectors for {covered:,} of {covered + missing:,} records; {rest}")
         share = 1.0 if fair else covered / (covered + missing)
     return index.coverage()[1], share, tuple(warnings)
 
