@@ -19,7 +19,7 @@ from recollect.config import Settings
 from recollect.errors import EmbedderError, UsageError
 from recollect.models.hashing import HashingEmbedder
 from recollect.stores.sqlite import index
-from recollect.stores.sqlite.visible import Visible
+from recollect.stores.sqlite.blocks import Scan
 from recollect.types import Filter, Put, Record
 
 OpenMemory = Callable[..., Memory]
@@ -197,22 +197,22 @@ def test_record_being_updated_is_never_missing(memory: Memory) -> None:
 
 
 def test_running_search_finds_a_record_being_updated(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index follows an update while a search reads the matrix: that search still finds the record.
+    """The index follows an update while a search multiplies: that search still finds the record.
 
-    The interleaving of two threads is made certain: the update comes when the search has just taken its rows.
+    The interleaving of two threads is made certain: the update comes when the search has just chosen its vectors.
     """
     memory.add_many([{"text": f"gannet {i}", "id": f"g{i}"} for i in range(5)])
     index, vector = memory.embeddings.serving().index, HashingEmbedder(64).query("gannet 3")
     index.search(vector, Filter(), 5)
-    holds = Visible.holds
+    exactly = Scan.exactly
 
-    def interrupted(visible: Visible, rows: Any) -> Any:
+    def interrupted(scan: Scan, vectors: Any) -> Any:
         monkeypatch.undo()
         memory.add("gannet 3", id="g3", tags=["new"])
         index.search(vector, Filter(), 5)
-        return holds(visible, rows)
+        return exactly(scan, vectors)
 
-    monkeypatch.setattr(Visible, "holds", interrupted)
+    monkeypatch.setattr(Scan, "exactly", interrupted)
     assert {match.record.id for match in index.search(vector, Filter(), 5).entries} == {"g0", "g1", "g2", "g3", "g4"}
 
 

@@ -75,11 +75,6 @@ class LanceSpaces(SqliteSpaces):
         super().activate(space)
         self.open(space).updater.complete()
 
-    def all(self) -> list[LanceVectors]:
-        with self._database.read() as connection:
-            rows: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
-        return [self.open(VectorSpace(*row)) for row in rows]
-
     def pending(self) -> int:
         """How many vectors of the active space are not in LanceDB yet, at most."""
         active = self.active

@@ -55,6 +55,7 @@ class LanceVectors(SqliteVectors):
         self.updater = updater
         self._numbers: NDArray[np.int64] = np.full(1, GONE, dtype=np.int64)
         self._table = ""
+        self._read_to = (-1, -1)
         self._sets: dict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = {}
         none = NumberedVectors(np.zeros(0, dtype=np.int64), np.zeros((0, space.dimension), dtype=np.float32))
         self._pending = ((-1, -1), none)
@@ -172,7 +173,7 @@ class LanceVectors(SqliteVectors):
         numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
         only, values = "", tuple[str, ...]()
         if seq >= 0:
-            rows = list(changed_rows(connection, self._number, seq, number, vector_tables(connection)))
+            rows = changed_rows(connection, self._number, seq, number, vector_tables(connection)).tolist()
             numbers[: len(self._numbers)] = self._numbers
             numbers[rows] = GONE
             only, values = " AND row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)

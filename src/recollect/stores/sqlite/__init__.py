@@ -18,7 +18,7 @@ from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.records import SqlFiles, SqlNotes
 from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.database import Database, check_engine
-from recollect.stores.sqlite.index import Index
+from recollect.stores.sqlite.index import NOT_SCRUBBED, Index
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.records import SqliteChanges, SqliteJoins, SqliteRecords
 from recollect.stores.sqlite.rows import Connection
@@ -65,8 +65,9 @@ class SqliteStore(SqlStore):
     def scrub(self) -> str | None:
         """Remove every byte of purged records from the index and the log."""
         warning = self._index.scrub()
+        written = [index.scrub() for index in self.spaces.all()]
         self._database.empty_log()
-        return warning
+        return warning if all(written) else NOT_SCRUBBED.format(self._index.folder.path)
 
     def close(self) -> None:
         super().close()

@@ -11,17 +11,23 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from recollect.errors import StoreError
+from recollect.stores.sqlite.blocks import Block, map_block, write_block
 from recollect.stores.sqlite.database import files_in
-from recollect.stores.sqlite.segments import Segment, checksum_of, map_segment, write_segment
+from recollect.stores.sqlite.segments import Mask, Segment, checksum_of, map_segment, write_segment
+
+T = TypeVar("T")
 
 FORMAT = 1
 LOCK, MANIFEST = "lock", "manifest.json"
+WRITTEN_ROWS = 2_048  # rows in memory at which they are written to a file
+FACTOR = 8  # so many files of about the same size are merged into one
+
 TRIES = 3  # attempts to read a manifest whose files another process replaces meanwhile
 
 
@@ -31,6 +37,16 @@ class Key(NamedTuple):
     store: str = ""
     analysis: str = ""
     epoch: str = ""
+
+
+@dataclass(frozen=True)
+class SpaceFiles:
+    """The vectors of one space up to a change and a number; `entry` is a hash of that change."""
+
+    seq: int
+    number: int
+    entry: str
+    blocks: tuple[Block, ...] = ()
 
 
 class FileSum(NamedTuple):
@@ -48,6 +64,13 @@ class Manifest:
     seq: int
     entry: str
     segments: tuple[Segment, ...] = ()
+    spaces: Mapping[str, SpaceFiles] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[str]:
+        """The names of all files that count."""
+        blocks = [block.file for space in self.spaces.values() for block in space.blocks]
+        return [*(segment.file for segment in self.segments), *blocks]
 
 
 class Folder:
@@ -55,7 +78,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files: dict[str, FileSum] = {}
+        self._sums: dict[str, FileSum] = {}
 
     def exists(self) -> bool:
         """Whether there is a manifest."""
@@ -79,24 +102,27 @@ class Folder:
             values = json.loads((self.path / MANIFEST).read_bytes())
             if values["format"] != FORMAT:
                 return None
-            segments = []
-            for entry in values["segments"]:
-                state = FileSum(entry["size"], entry["checksum"])
-                segments.append(map_segment(self.path / entry["file"], state.size))
-                self._files[entry["file"]] = state
-            return Manifest(Key(*values["key"]), values["seq"], values["entry"], tuple(segments))
+            spaces = {
+                name: SpaceFiles(each["seq"], each["number"], each["entry"], self._mapped(each["blocks"], map_block))
+                for name, each in values["spaces"].items()
+            }
+            segments = self._mapped(values["segments"], map_segment)
+            return Manifest(Key(*values["key"]), values["seq"], values["entry"], segments, spaces)
         except FileNotFoundError:
             raise
         except (OSError, StoreError, ValueError, KeyError, TypeError):
             return None
 
+    def _mapped(self, entries: Sequence[Mapping[str, Any]], map_file: Callable[[Path, int], T]) -> tuple[T, ...]:
+        for entry in entries:
+            self._sums[entry["file"]] = FileSum(entry["size"], entry["checksum"])
+        return tuple(map_file(self.path / entry["file"], entry["size"]) for entry in entries)
+
     def damaged(self) -> list[str]:
         """The files of the manifest whose content is not what was written."""
-        with contextlib.suppress(FileNotFoundError):
-            values = json.loads((self.path / MANIFEST).read_bytes())
-            entries = [(entry["file"], entry["checksum"]) for entry in values["segments"]]
-            return [name for name, checksum in entries if checksum_of(self.path / name) != checksum]
-        return []
+        manifest = self.read()
+        names = manifest.files if manifest else []
+        return [name for name in names if checksum_of(self.path / name) != self._sums[name].checksum]
 
     @contextlib.contextmanager
     def writing(self, wait_s: float = 0.0) -> Iterator[bool]:
@@ -118,23 +144,23 @@ class Folder:
     def write(self, segment: Segment) -> Segment:
         """The same segment, mapped from a new file."""
         path = self.path / f"{uuid.uuid4().hex}.segment"
-        state = FileSum(*write_segment(segment, path))
-        self._files[path.name] = state
-        return map_segment(path, state.size)
+        self._sums[path.name] = FileSum(*write_segment(segment, path))
+        return map_segment(path, self._sums[path.name].size)
+
+    def write_block(self, block: Block) -> Block:
+        """The same block, mapped from a new file."""
+        path = self.path / f"{uuid.uuid4().hex}.vectors"
+        self._sums[path.name] = FileSum(*write_block(block, path))
+        return map_block(path, self._sums[path.name].size)
 
     def commit(self, manifest: Manifest) -> None:
         """Let a manifest count from now on, and remove the files that it does not name."""
-        entries: list[dict[str, Any]] = []
-        for segment in manifest.segments:
-            size, checksum = self._files[segment.file]
-            entries.append({"file": segment.file, "size": size, "checksum": checksum})
-        values = {
-            "format": FORMAT,
-            "key": manifest.key,
-            "seq": manifest.seq,
-            "entry": manifest.entry,
-            "segments": entries,
-        }
+
+        def listed(parts: Sequence[Segment] | Sequence[Block]) -> list[dict[str, Any]]:
+            return [{"file": part.file, **self._sums[part.file]._asdict()} for part in parts]
+
+        spaces = {name: {**vars(each), "blocks": listed(each.blocks)} for name, each in manifest.spaces.items()}
+        values = {**vars(manifest), "format": FORMAT, "segments": listed(manifest.segments), "spaces": spaces}
         new = self.path / f"{MANIFEST}.new"
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -144,7 +170,7 @@ class Folder:
         self._sync()  # the names of the segments, too, must survive a power cut before the manifest does
         new.replace(self.path / MANIFEST)
         self._sync()
-        self._remove_except({segment.file for segment in manifest.segments})
+        self._remove_except(set(manifest.files))
 
     def clear(self) -> None:
         """Remove everything but the lock."""
@@ -165,8 +191,38 @@ class Folder:
             if path.name not in names | {LOCK, MANIFEST}:
                 with contextlib.suppress(OSError):  # Windows does not remove a file that somebody has mapped
                     path.unlink()
-                self._files.pop(path.name, None)
+                self._sums.pop(path.name, None)
 
-    def missing(self, segment: Segment) -> bool:
-        """Whether the file of a segment is gone, for example because somebody deleted the folder."""
-        return not (self.path / segment.file).exists()
+    def missing(self, part: Segment | Block) -> bool:
+        """Whether the file of a segment or block is gone, for example because somebody deleted the folder."""
+        return not (self.path / part.file).exists()
+
+
+def due(
+    parts: Sequence[Any], live: Sequence[Mask | None], *, largest: int, scrub: bool = False
+) -> tuple[int, int] | None:
+    """The next to merge: those in memory, one with much that is not live, or many of about the same size."""
+    in_memory = [not each.file for each in parts]
+    if any(in_memory):
+        return _run(in_memory, 1)
+    sizes = [len(each) if mask is None else int(mask.sum()) for each, mask in zip(parts, live, strict=True)]
+    for place, (each, size) in enumerate(zip(parts, sizes, strict=True)):
+        if size < len(each) and (scrub or 2 * size < len(each)):
+            return place, place + 1
+    bound = 2 * WRITTEN_ROWS
+    while bound < largest:
+        if run := _run([size <= bound for size in sizes], FACTOR):
+            return run
+        bound *= FACTOR
+    return None
+
+
+def _run(chosen: Sequence[bool], least: int) -> tuple[int, int] | None:
+    """The start and end of the first run of at least so many that are chosen."""
+    start = 0
+    for place, each in enumerate((*chosen, False)):
+        if not each:
+            if place - start >= least:
+                return start, place
+            start = place + 1
+    return None

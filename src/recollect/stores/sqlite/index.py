@@ -12,31 +12,32 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError
+from recollect.stores.sqlite.blocks import Stack
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.folder import Folder, Key, Manifest
+from recollect.stores.sqlite.folder import WRITTEN_ROWS, Folder, Key, Manifest, SpaceFiles, due
 from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.segments import SELECTED, Ints, Segment, build, merged
 from recollect.stores.sqlite.views import View, stacked
 from recollect.stores.sqlite.visible import Visible, VisibleSets
 from recollect.types import Filter, Progress
 
-WRITTEN_ROWS = 2_048  # rows in memory at which they are written to a file
 COLD_ROWS = 256  # rows read at once at which they are written too, so that the next process need not read them
 BATCH_ROWS = 32_768  # rows that are analysed at once
 
-FACTOR = 8  # so many segments of about the same size are merged into one
 LARGEST_ROWS = 262_144  # rows of segments that are not merged any more
 
 RETRY_S = 30.0  # pause after a failed write: a full disk should not slow down every search
 SCRUB_WAIT_S = 30.0  # how long removing the bytes of purged records waits for another process that writes
 RECENT_VIEWS = 8  # views in memory, for threads whose snapshot is a little older
+
+NOT_SCRUBBED = "{} could not be rewritten: hashes or vectors of purged texts stay in it until the next purge"
 
 
 @dataclass(slots=True)
@@ -115,6 +116,46 @@ class Index:
             behind = state.seq - max([*self._views, self._files(connection, state).seq])
             return behind if self._outdated or behind >= COLD_ROWS else 0
 
+    def files_of(self, connection: Connection, space: int) -> SpaceFiles | None:
+        """The files of a space's vectors that belong to this store and are not newer than the snapshot."""
+        with self._lock:
+            state, manifest = state_of(connection), self._manifest
+            files = None if manifest is None else manifest.spaces.get(str(space))
+            if (
+                manifest is None
+                or files is None
+                or manifest.key._replace(analysis="") != Key(state.store, "", state.epoch)
+            ):
+                return None
+            fits = files.seq <= state.seq and files.number <= state.number
+            return files if fits and files.entry == _entry(connection, files.seq) else None
+
+    @contextlib.contextmanager
+    def settled(self, connection: Connection, wait_s: float = 0.0) -> Iterator[bool]:
+        """Write all of a snapshot's view to files. While the block lasts no other process writes; False if one does."""
+        state = state_of(connection)
+        with self._lock, self._writing(wait_s) as writing:
+            self._follow_key(state)
+            if writing and self._adopt(connection, state):
+                view = self._followed(connection, state, self._nearest(connection, state), writing=True)
+                if view is not self._base or any(map(self.folder.missing, view.segments)):
+                    view = self._settle(connection, state, view)
+                state.view = self._remember(state, view)
+                yield view is self._base
+            else:
+                yield False
+
+    def publish(self, connection: Connection, space: int, stack: Stack) -> bool:
+        """Let new files of a space's vectors count; False where that failed. Inside `settled` only."""
+        if self._manifest is not None:
+            files = SpaceFiles(stack.seq, stack.number, _entry(connection, stack.seq), stack.blocks)
+            manifest = replace(self._manifest, spaces={**self._manifest.spaces, str(space): files})
+            with self.tolerated():
+                self.folder.commit(manifest)
+                self._manifest = manifest
+                return True
+        return False
+
     def scrub(self) -> str | None:
         """Rewrite the files that hold anything of records that were changed or forgotten; a warning if that failed."""
         if not self.folder.exists():
@@ -127,7 +168,7 @@ class Index:
                 self._remember(state, self._settle(connection, state, view, scrub=True))
                 if self._manifest is not None and self._manifest.seq == state.seq:
                     return None
-        return f"{self.folder.path} could not be rewritten: hashes of purged words stay in it until the next purge"
+        return NOT_SCRUBBED.format(self.folder.path)
 
     def discard(self) -> None:
         """Forget all that is indexed, in memory and in the folder."""
@@ -177,6 +218,8 @@ class Index:
         if manifest.seq > known and self._fits(connection, state, manifest):
             self._manifest, self._base = manifest, None
             self._views.clear()  # they stand on files that were replaced
+        elif self._manifest is not None:
+            self._manifest = replace(self._manifest, spaces=manifest.spaces)
         return True
 
     def _advance(self, connection: Connection, state: State, progress: Progress | None) -> View:
@@ -213,25 +256,22 @@ class Index:
         writing: bool = False,
     ) -> View:
         """A view with the changes after it; large segments go to files at once."""
-        rows, done = _changed(connection, view.seq), 0
+        rows, done = rows_after(connection, view.seq), 0
         for start in range(0, len(rows), BATCH_ROWS):
             part = rows[start : start + BATCH_ROWS]
             segment = self._read(connection, part)
             if writing and len(part) >= WRITTEN_ROWS:
-                with self._tolerated():
+                with self.tolerated():
                     segment = self.folder.write(segment)
             view = view.plus(segment, state.seq).condensed()
             done += len(part)
             if progress:
                 progress(done, len(rows))
-        return view if view.seq == state.seq else View(view.segments, view.live, state.seq)
+        return view if view.seq == state.seq else View(view.segments, view.live, state.seq, view.based)
 
     def _read(self, connection: Connection, rows: Ints) -> Segment:
         """A segment of the rows as they are now; those that were forgotten are gone."""
-        first, last = int(rows[0]), int(rows[-1])
-        only, values = "row IN (SELECT value FROM json_each(?))", [json.dumps(rows.tolist())]
-        if len(rows) == last - first + 1:
-            only, values = f"row BETWEEN {first} AND {last}", []
+        only, values = condition_of(rows)
         records = f"SELECT {SELECTED} FROM records WHERE {only} AND forgotten_at IS NULL ORDER BY row"
         segment = build(connection.execute(records, values), self.analyzer)
         return replace(segment, gone=np.setdiff1d(rows, segment.rows))
@@ -248,7 +288,7 @@ class Index:
             yield writing
 
     @contextlib.contextmanager
-    def _tolerated(self) -> Iterator[None]:
+    def tolerated(self) -> Iterator[None]:
         """Do without files for a while after one could not be written."""
         try:
             yield
@@ -257,13 +297,18 @@ class Index:
 
     def _settle(self, connection: Connection, state: State, view: View, *, scrub: bool = False) -> View:
         """Write what is in memory, merge segments of about the same size, and let a new manifest count."""
-        with self._tolerated():
-            while span := _due(view, scrub=scrub):
+        with self.tolerated():
+            while span := due(view.segments, view.live, largest=LARGEST_ROWS, scrub=scrub):
                 view = self._merge(view, *span)
             # Somebody may have deleted the folder.
             present = [self.folder.write(each) if self.folder.missing(each) else each for each in view.segments]
-            view = View(present, view.live, state.seq)
-            manifest = Manifest(self._key, state.seq, _entry(connection, state.seq), view.segments)
+            view = View(present, view.live, state.seq, state.seq)
+            spaces = {
+                name: files
+                for name, files in (self._manifest.spaces if self._manifest else {}).items()
+                if not any(map(self.folder.missing, files.blocks))
+            }
+            manifest = Manifest(self._key, state.seq, _entry(connection, state.seq), view.segments, spaces)
             self.folder.commit(manifest)
             self._manifest, self._base = manifest, view
         return view
@@ -276,45 +321,24 @@ class Index:
             (*view.segments[:start], *new, *view.segments[end:]),
             (*view.live[:start], *(None for _ in new), *view.live[end:]),
             view.seq,
+            view.based,
         )
 
 
-def _due(view: View, *, scrub: bool) -> tuple[int, int] | None:
-    """The next segments to merge: those in memory, one with much that is not live, or many of about the same size."""
-    in_memory = [not each.file for each in view.segments]
-    if any(in_memory):
-        return _run(in_memory, 1)
-    sizes = [
-        len(each) if live is None else int(live.sum()) for each, live in zip(view.segments, view.live, strict=True)
-    ]
-    for place, (each, size) in enumerate(zip(view.segments, sizes, strict=True)):
-        if size < len(each) and (scrub or 2 * size < len(each)):
-            return place, place + 1
-    bound = 2 * WRITTEN_ROWS
-    while bound < LARGEST_ROWS:
-        if run := _run([size <= bound for size in sizes], FACTOR):
-            return run
-        bound *= FACTOR
-    return None
-
-
-def _run(chosen: Sequence[bool], least: int) -> tuple[int, int] | None:
-    """The start and end of the first run of at least so many that are chosen."""
-    start = 0
-    for place, each in enumerate((*chosen, False)):
-        if not each:
-            if place - start >= least:
-                return start, place
-            start = place + 1
-    return None
-
-
-def _changed(connection: Connection, seq: int) -> Ints:
+def rows_after(connection: Connection, seq: int) -> Ints:
     """The rows that changed after a number of the history, rising; all rows after none."""
     after = (
         "SELECT DISTINCT row FROM history WHERE seq > ? ORDER BY row" if seq else "SELECT row FROM records ORDER BY row"
     )
     return integers(connection.execute(f"SELECT group_concat(row) FROM ({after})", (seq,) if seq else ()).get)
+
+
+def condition_of(rows: Ints) -> tuple[str, list[str]]:
+    """A condition in SQL for rising rows, and its parameters."""
+    first, last = int(rows[0]), int(rows[-1])
+    if len(rows) == last - first + 1:
+        return f"row BETWEEN {first} AND {last}", []
+    return "row IN (SELECT value FROM json_each(?))", [json.dumps(rows.tolist())]
 
 
 def _entry(connection: Connection, seq: int) -> str:

@@ -102,11 +102,7 @@ class Segment:
 
     def find(self, rows: Ints) -> tuple[Ints, Mask]:
         """The place of each row, and whether it is here."""
-        ordered, places = self._by_row
-        if not len(ordered):
-            return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
-        found = np.minimum(np.searchsorted(ordered, rows), len(ordered) - 1)
-        return (found if places is None else places[found]), ordered[found] == rows
+        return lookup(*self._by_row, rows)
 
     def code(self, column: str, name: str) -> int:
         """The number of a name in a column; -1 where no row has it."""
@@ -125,6 +121,26 @@ class Segment:
         """The statement that the record at a place makes."""
         start, end = int(self.word_starts[place]), int(self.word_starts[place + 1])
         return Statement(frozenset(self.words[start:end].tolist()), int(self.word_count[place]))
+
+
+def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]:
+    """The place of each row, and whether it is among `ordered`; without `places`, they are in this order already."""
+    if not len(ordered):
+        return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+    found = np.minimum(np.searchsorted(ordered, rows), len(ordered) - 1)
+    return (found if places is None else places[found]), ordered[found] == rows
+
+
+def without(part: Any, live: Mask | None, changed: Ints) -> Mask | None:
+    """The mask of a segment or block after other rows were changed elsewhere; masks in use are never altered."""
+    if not len(part) or int(changed.min()) > part.highest:
+        return live
+    places, here = part.find(changed)
+    if not here.any():
+        return live
+    mask = np.ones(len(part), dtype=np.bool_) if live is None else live.copy()
+    mask[places[here]] = False
+    return mask
 
 
 ARRAYS = tuple(column.name for column in fields(Segment) if column.name not in ("names", "file"))

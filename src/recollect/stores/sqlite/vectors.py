@@ -1,29 +1,42 @@
-"""The vector index: exact cosine over the visible rows of a matrix that follows the file by sequence number."""
+"""The vector index: exact cosine over the visible records. A scan in eight bits finds those that may be nearest.
+
+Vectors follow the file as the segments do: those of files first, and in blocks in memory what was added after them.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.stores.database import SqlSpaces
 from recollect.stores.rows import check_dimension, passage_hash
+from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.index import Index
-from recollect.stores.sqlite.rows import Connection, integers, sequence
-from recollect.stores.sqlite.visible import best
+from recollect.stores.sqlite.folder import WRITTEN_ROWS, due
+from recollect.stores.sqlite.index import COLD_ROWS, SCRUB_WAIT_S, Index, condition_of, rows_after, state_of
+from recollect.stores.sqlite.rows import Connection, integers
+from recollect.stores.sqlite.segments import Ints, Mask
+from recollect.stores.sqlite.views import View
+from recollect.stores.sqlite.visible import Visible, best
 from recollect.types import Filter, RankedList, VectorIndex, VectorSpace
 
 if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
+    from recollect.types import Vector
 
 SAVE_BATCH = 200
+BATCH_ROWS = 16_384  # vectors that are read at once: 25 MB with 384 dimensions
+LARGEST_ROWS = 65_536  # vectors of a file that is not merged any more: 126 MB with 384 dimensions
+
+DIGITS = 6  # of a cosine: records whose cosines differ less tie
 MARGIN = 1e-5  # more than the error of a cosine in single precision
-GATHER_BELOW = 0.5  # the share of visible rows below which copying them is faster than multiplying the whole matrix
+FEW = 2_000  # visible vectors of which all are compared exactly
+GATHER_BELOW = 0.1  # the share of visible vectors below which copying them is faster than scanning all
 
 
 class SqliteSpaces(SqlSpaces):
@@ -41,6 +54,12 @@ class SqliteSpaces(SqlSpaces):
         connection.execute(insert, (space.fingerprint, space.embedder, space.dimension))
         return int(connection.execute("SELECT space FROM spaces WHERE fingerprint = ?", (space.fingerprint,)).get)
 
+    def all(self) -> list[Any]:
+        """The indexes of all spaces."""
+        with self._database.read() as connection:
+            rows: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
+        return [self.open(VectorSpace(*row)) for row in rows]
+
 
 class SqliteVectors(VectorIndex):
     """Search by vector in one space of one SQLite store."""
@@ -50,38 +69,32 @@ class SqliteVectors(VectorIndex):
         self._index = index
         self._space = space
         self._number = number
-        self._lock = threading.Lock()
-        self._rows: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._matrix: NDArray[np.float32] = np.zeros((0, space.dimension), dtype=np.float32)
-        self._position: dict[int, int] = {}
-        self._used = 0
-        self._read_to = (-1, -1)
-        self._without: set[int] = set()
+        self._lock = threading.RLock()
+        self._epoch = ""
+        self._stack: Stack | None = None
+        self._cached: WeakKeyDictionary[Block, tuple[object, Any]] = WeakKeyDictionary()
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         check_dimension(vector, self._space.dimension)
         with self._database.read() as connection:
-            last = sequence(connection)
-            view = self._index.view(connection)
-            visible = self._index.visible(connection, where)
-            with self._lock:
-                self._follow(connection, last)
-                rows, matrix = self._rows[: self._used], self._matrix[: self._used]
-            admitted = np.flatnonzero(visible.holds(rows))
-            few = len(admitted) < GATHER_BELOW * len(rows)
-            rough = matrix[admitted] @ vector if few else (matrix @ vector)[admitted]
-            # The nearest are computed again in double precision: then a cosine does not depend on neighbouring rows.
-            exact, wanted = vector.astype(np.float64), depth
-            while True:
-                head = admitted
-                if wanted < len(head):
-                    edge = np.partition(rough, len(head) - wanted)[len(head) - wanted]
-                    head = head[rough >= edge - MARGIN]
-                cosines = matrix[head].astype(np.float64) @ exact
-                matches = best(self._database, view, view.find(rows[head]), cosines, depth, digits=6)
-                if len(matches.entries) >= depth or len(head) == len(admitted):
+            visible, scan = self._index.visible(connection, where), Scan(vector)
+            parts = [part for part in self._parts(self._follow(connection), visible) if part.count]
+            heads: Sequence[_Chosen] = parts
+            if (count := sum(part.count for part in parts)) > FEW:
+                rough = [(part, part.rough(scan), scan.bound(part.block)) for part in parts]
+                lower = np.concatenate([products - bound for _, products, bound in rough])
+            for wanted in (depth * 4**power for power in range(count)):
+                if FEW < count > wanted:
+                    edge = np.partition(lower, count - wanted)[count - wanted] - 10.0**-DIGITS
+                    heads = [part.among(products >= edge - bound) for part, products, bound in rough]
+                else:
+                    heads = parts
+                positions = np.concatenate([head.positions() for head in heads])
+                cosines = np.concatenate([scan.exactly(head.vectors()) for head in heads])
+                matches = best(self._database, visible.view, positions, cosines, depth, digits=DIGITS)
+                if len(matches.entries) >= depth or len(positions) == count:
                     return matches
-                wanted *= 4
+        return RankedList("")
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         with self._database.read() as connection:
@@ -104,22 +117,19 @@ class SqliteVectors(VectorIndex):
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
         with self._database.read() as connection:
             if where is None:  # every search asks
-                with self._lock:
-                    self._follow(connection, sequence(connection))
-                    return len(self._position), len(self._without)
-            covered, without = self._covered(connection, where)
-        return len(covered), len(without)
+                covered = self._follow(connection).count
+                return covered, max(0, self._index.view(connection).count - covered)
+            rows, without = self._covered(connection, where)
+        return len(rows), len(without)
 
-    def _covered(self, connection: Connection, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _covered(self, connection: Connection, where: Filter | None) -> tuple[Ints, Ints]:
         """The rows (that the filter admits) with a vector, and those without one."""
-        last = sequence(connection)
-        with self._lock:
-            self._follow(connection, last)
-            rows, without = self._rows[: self._used], np.array(sorted(self._without), dtype=np.int64)
-        if where is None:
-            return rows[rows > 0], without
-        visible = self._index.visible(connection, where)
-        return rows[visible.holds(rows)], without[visible.holds(without)]
+        view = self._index.view(connection)
+        visible = Visible(view, view.mask) if where is None else self._index.visible(connection, where)
+        has = np.zeros(view.total, dtype=np.bool_)
+        for part in self._parts(self._follow(connection), visible):
+            has[part.positions()] = True
+        return np.sort(view.rows[has]), np.sort(view.rows[~has if visible.mask is None else visible.mask & ~has])
 
     def known(self, passages: Sequence[str]) -> set[str]:
         hashes = {passage_hash(passage): passage for passage in passages}
@@ -138,69 +148,150 @@ class SqliteVectors(VectorIndex):
                     [(self._number, passage_hash(text), vector.astype("<f4").tobytes()) for text, vector in pairs],
                 )
 
-    def _follow(self, connection: Connection, last: int) -> None:
-        """Read what has changed: records, and vectors that were computed later."""
-        newest = int(connection.execute("SELECT ifnull(max(number), 0) FROM embeddings").get)
-        seq, number = self._read_to
-        if last <= seq and newest <= number:
-            return  # nothing new, or a snapshot older than what another thread has read
-        select = (
-            "SELECT row, vector FROM records LEFT JOIN embeddings ON embeddings.passage = records.passage"
-            " AND space = ? WHERE forgotten_at IS NULL"
-        )
-        if seq < 0:
-            self._take(connection.execute(select, (self._number,)).fetchall())
-        else:
-            rows = changed_rows(connection, self._number, seq, number)
-            self._drop(rows)
-            only = f"{select} AND row IN (SELECT value FROM json_each(?))"
-            self._take(connection.execute(only, (self._number, json.dumps(list(rows)))).fetchall())
-        self._read_to = (last, newest)
+    def scrub(self) -> bool:
+        """Rewrite the files that hold vectors of records that were changed or forgotten; whether that worked."""
+        with self._database.read() as connection, self._lock:
+            stack = self._follow(connection)
+            if any(block.file for block in stack.blocks):
+                self._stack = self._written(connection, stack, scrub=True)
+                return self._stack is not stack
+            return True
 
-    def _drop(self, rows: set[int]) -> None:
-        """Free the positions of changed rows: row 0 is never visible. Running searches keep the old array."""
-        self._without -= rows
-        self._rows = self._rows.copy()
-        for row in rows & self._position.keys():
-            self._rows[self._position.pop(row)] = 0
+    # -- following the file -------------------------------------------------------------------------------
 
-    def _take(self, pairs: list[Any]) -> None:
-        """Add (row, vector) pairs, and remember the rows without a vector."""
-        self._without.update(row for row, vector in pairs if vector is None)
-        new = [(row, vector) for row, vector in pairs if vector is not None]
-        if not new:
-            return
-        self._make_room(len(new))
-        end = self._used + len(new)
-        self._rows[self._used : end] = [row for row, _ in new]
-        flat = np.frombuffer(b"".join(vector for _, vector in new), dtype="<f4")
-        self._matrix[self._used : end] = flat.reshape(len(new), self._space.dimension)
-        self._position.update({row: self._used + i for i, (row, _) in enumerate(new)})
-        self._used = end
+    def _follow(self, connection: Connection) -> Stack:
+        """The vectors of a snapshot, or of a later one that another thread has read."""
+        state = state_of(connection)
+        with self._lock:
+            if self._stack is None or self._epoch != state.epoch:
+                self._stack, self._epoch = self._from_files(connection), state.epoch
+            stack = self._stack
+            if stack.seq < state.seq or stack.number < state.number:
+                rows = changed_rows(connection, self._number, stack.seq, stack.number)
+                if len(rows) >= COLD_ROWS or stack.unwritten + len(rows) >= WRITTEN_ROWS:
+                    stack = self._written(connection, stack)
+                else:
+                    stack = self._read(connection, stack, rows)
+                self._stack = stack
+            return stack
 
-    def _make_room(self, more: int) -> None:
-        """Grow by doubling, without the positions that were freed. Running searches keep the old arrays."""
-        if self._used + more <= len(self._rows):
-            return
-        live = np.flatnonzero(self._rows[: self._used])
-        size = max(2 * (len(live) + more), 64) if self._used else more
-        rows = np.zeros(size, dtype=np.int64)
-        matrix = np.zeros((size, self._space.dimension), dtype=np.float32)
-        rows[: len(live)], matrix[: len(live)] = self._rows[live], self._matrix[live]
-        self._rows, self._matrix, self._used = rows, matrix, len(live)
-        self._position = {int(row): place for place, row in enumerate(rows[: len(live)])}
+    def _from_files(self, connection: Connection) -> Stack:
+        files, stack = self._index.files_of(connection, self._number), Stack()
+        for block in files.blocks if files else ():
+            stack = stack.plus(block, 0, 0)
+        return replace(stack, seq=files.seq, number=files.number, based=files.seq) if files else stack
+
+    def _read(
+        self, connection: Connection, stack: Stack, rows: Ints, write: Callable[[Block], Block] = lambda block: block
+    ) -> Stack:
+        """The stack with the vectors of rows as they are now; large blocks are written at once."""
+        state = state_of(connection)
+        for start in range(0, len(rows), BATCH_ROWS):
+            part = rows[start : start + BATCH_ROWS]
+            only, values = condition_of(part)
+            pairs: Any = connection.execute(
+                "SELECT row, vector FROM records JOIN embeddings ON embeddings.passage = records.passage"
+                f" WHERE space = ? AND forgotten_at IS NULL AND {only} ORDER BY row",
+                (self._number, *values),
+            ).fetchall()
+            found = np.array([row for row, _ in pairs], dtype=np.int64)
+            gone = np.setdiff1d(part, found) if stack.blocks else found[:0]
+            block = block_of(found, joined((vector for _, vector in pairs), self._space.dimension), gone)
+            stack = stack.plus(write(block) if len(block) >= WRITTEN_ROWS else block, 0, 0).condensed()
+        return replace(stack, seq=state.seq, number=state.number)
+
+    def _written(self, connection: Connection, stack: Stack, *, scrub: bool = False) -> Stack:
+        """The vectors of a snapshot in files, or in memory where no file can be written now."""
+        folder, state = self._index.folder, state_of(connection)
+        with self._index.settled(connection, SCRUB_WAIT_S if scrub else 0.0) as settled, self._index.tolerated():
+            if settled:
+                new = self._from_files(connection)
+                if [block.file for block in new.blocks] == [block.file for block in stack.blocks if block.file]:
+                    new = stack  # otherwise another process has written
+                rows = changed_rows(connection, self._number, new.seq, new.number)
+                new = self._read(connection, new, rows, folder.write_block)
+                while span := due(new.blocks, new.live, largest=LARGEST_ROWS, scrub=scrub):
+                    new = new.with_merged(*span, folder.write_block)
+                new = replace(new, based=state.seq)
+                self._index.publish(connection, self._number, new)
+                return new
+        return self._read(connection, stack, changed_rows(connection, self._number, stack.seq, stack.number))
+
+    def _parts(self, stack: Stack, visible: Visible) -> Iterator[_Chosen]:
+        """The vectors of visible records, block by block."""
+        for block, live in zip(stack.blocks, stack.live, strict=True):
+            positions = self._positions_of(block, stack, visible.view)
+            chosen = live
+            if visible.mask is not None:
+                admitted = visible.mask[positions]
+                chosen = admitted if live is None else admitted & live
+            if not isinstance(positions, slice) and len(positions) and int(positions.min()) < 0:
+                chosen = positions >= 0 if chosen is None else chosen & (positions >= 0)
+            yield _Chosen(block, positions, None if chosen is None else np.flatnonzero(chosen))
+
+    def _positions_of(self, block: Block, stack: Stack, view: View) -> Any:
+        """The position of each vector's record in a view, as a slice where they follow each other.
+
+        Those of files stay the same while more is added in memory.
+        """
+        in_files = bool(block.file) and view.based >= stack.based
+        key = view.files if in_files else (view.serial,)
+        known = self._cached.get(block)
+        if known is not None and known[0] == key:
+            return known[1]
+        positions: Any = view.find_in_files(block.rows) if in_files else view.find(block.rows)
+        if len(positions) and positions[0] >= 0 and bool((np.diff(positions) == 1).all()):
+            positions = slice(int(positions[0]), int(positions[0]) + len(positions))
+        self._cached[block] = key, positions
+        return positions
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Some vectors of a block; None for all of them."""
+
+    block: Block
+    where: Any
+    places: Ints | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.block) if self.places is None else len(self.places)
+
+    def among(self, chosen: Mask) -> _Chosen:
+        """Some of these."""
+        places = np.flatnonzero(chosen)
+        return replace(self, places=places if self.places is None else self.places[places])
+
+    def positions(self) -> Ints:
+        """The positions of their records in the view."""
+        if isinstance(self.where, slice):
+            places = np.arange(len(self.block)) if self.places is None else self.places
+            return places + int(self.where.start)
+        positions: Ints = self.where if self.places is None else self.where[self.places]
+        return positions
+
+    def vectors(self) -> Matrix:
+        return self.block.exact if self.places is None else self.block.exact[self.places]
+
+    def rough(self, scan: Scan) -> Products:
+        """Their products in eight bits."""
+        if self.places is None:
+            return scan.rough(self.block)
+        if self.count < GATHER_BELOW * len(self.block):
+            return scan.rough(self.block, self.places)
+        return scan.rough(self.block)[self.places]
 
 
 def changed_rows(
     connection: Connection, space: int, seq: int, number: int, tables: Iterable[str] = ("embeddings",)
-) -> set[int]:
-    """Rows of records that changed after an event, and of records whose vectors were added after a number."""
-    changed = connection.execute("SELECT group_concat(DISTINCT row) FROM history WHERE seq > ?", (seq,)).get
-    rows = set(integers(changed).tolist())
-    for table in tables:
-        added = connection.execute(
-            f"SELECT group_concat(row) FROM {table} JOIN records USING (passage) WHERE number > ? AND +space = ?",
-            (number, space),
-        ).get
-        rows.update(integers(added).tolist())
-    return rows
+) -> Ints:
+    """Rows of records that changed after an event, and of records whose vectors were added after a number; rising."""
+    parts = [rows_after(connection, seq)]
+    if seq:
+        for table in tables:
+            added = (
+                f"SELECT group_concat(row) FROM {table} JOIN records USING (passage) WHERE number > ? AND +space = ?"
+            )
+            parts.append(integers(connection.execute(added, (number, space)).get))
+    return np.unique(np.concatenate(parts))

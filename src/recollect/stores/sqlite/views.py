@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.ranking import Statement
-from recollect.stores.sqlite.segments import Array, Ints, Mask, Segment, merged
+from recollect.stores.sqlite.segments import Array, Ints, Mask, Segment, merged, without
 
 TAIL_FACTOR = 4  # a segment in memory is this many times as large as the next, or they are merged
 TAIL_ROWS = 32_768  # rows of the largest segment that is merged in memory
@@ -25,10 +25,13 @@ class View:
     `live[i]` is None where every row of segment i is live. A row is live in one segment at most: the newest.
     """
 
-    def __init__(self, segments: Sequence[Segment] = (), live: Sequence[Mask | None] = (), seq: int = 0) -> None:
+    def __init__(
+        self, segments: Sequence[Segment] = (), live: Sequence[Mask | None] = (), seq: int = 0, based: int = 0
+    ) -> None:
         self.segments = tuple(segments)
         self.live = tuple(live)
         self.seq = seq
+        self.based = based  # the change up to which files go
         self.serial = next(_serials)
         self.starts = np.concatenate([[0], np.cumsum([len(each) for each in segments], dtype=np.int64)])
         self.total = int(self.starts[-1])
@@ -119,6 +122,19 @@ class View:
             positions[here] = places[here] + start
         return positions
 
+    @cached_property
+    def files(self) -> tuple[Segment, ...]:
+        """The first segments, as far as they are in files."""
+        return tuple(itertools.takewhile(lambda segment: segment.file, self.segments))
+
+    def find_in_files(self, rows: Ints) -> Ints:
+        """The position of the newest copy of each row in files, live or not; -1 where there is none."""
+        positions = np.full(len(rows), -1, dtype=np.int64)
+        for start, segment in zip(self.starts, self.files, strict=False):
+            places, here = segment.find(rows)
+            positions[here] = places[here] + start
+        return positions
+
     def place(self, row: int) -> tuple[Segment, int]:
         """The segment with the live copy of a row, and its place there."""
         ((segment, _, places),) = self.parts(self.find(np.array([row], dtype=np.int64)))
@@ -138,9 +154,9 @@ class View:
         """The view with one more segment, whose rows replace those of the others."""
         changed = np.concatenate([segment.rows, segment.gone])
         if not len(changed):
-            return View(self.segments, self.live, seq)
-        live = [_without(each, mask, changed) for each, mask in zip(self.segments, self.live, strict=True)]
-        return View((*self.segments, segment), (*live, None), seq)
+            return View(self.segments, self.live, seq, self.based)
+        live = [without(each, mask, changed) for each, mask in zip(self.segments, self.live, strict=True)]
+        return View((*self.segments, segment), (*live, None), seq, self.based)
 
     def condensed(self) -> View:
         """The view with fewer segments in memory: each much larger than the next."""
@@ -151,7 +167,7 @@ class View:
                 break
             joined = merged(segments[-2:], live[-2:], first=len(segments) == 2)  # noqa: PLR2004
             segments[-2:], live[-2:] = [joined], [None]
-        return self if len(segments) == len(self.segments) else View(segments, live, self.seq)
+        return self if len(segments) == len(self.segments) else View(segments, live, self.seq, self.based)
 
     @property
     def unwritten(self) -> int:
@@ -161,19 +177,7 @@ class View:
 
 def stacked(segments: Sequence[Segment], seq: int) -> View:
     """The view of segments as files hold them: what newer ones replace is found by their rows."""
-    view = View(seq=seq)
+    view = View(seq=seq, based=seq)
     for segment in segments:
         view = view.plus(segment, seq) if len(segment) + len(segment.gone) else view
     return view
-
-
-def _without(segment: Segment, live: Mask | None, changed: Ints) -> Mask | None:
-    """The mask of a segment after other rows were changed elsewhere; masks in use are never altered."""
-    if not len(segment) or int(changed.min()) > segment.highest:
-        return live
-    places, here = segment.find(changed)
-    if not here.any():
-        return live
-    mask = np.ones(len(segment), dtype=np.bool_) if live is None else live.copy()
-    mask[places[here]] = False
-    return mask

@@ -60,11 +60,6 @@ class Visible:
         mask[rows] = True
         return mask
 
-    def holds(self, rows: Ints) -> Mask:
-        """For each row whether the filter admits it; rows newer than the set are not admitted."""
-        inside = rows < len(self.by_row)
-        return inside & self.by_row[np.where(inside, rows, 0)]
-
 
 @dataclass(slots=True)
 class _CachedSet:
