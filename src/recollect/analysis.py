@@ -35,6 +35,7 @@ LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they a
 MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
 MAX_QUERY_TERMS = 512  # distinct terms of one query; further terms of a long pasted text make no visible difference
 CACHED_WORDS = 100_000  # words whose terms are cached: about 30 MB
+CACHED_CHUNKS = 200_000  # chunks between white space whose hashes are cached: about 60 MB, in a process that indexes
 LONGEST_CACHED = 40  # characters of a chunk between white space whose hashes are cached: longer ones rarely repeat
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
@@ -153,7 +154,7 @@ class _Chunks(dict[str, tuple[tuple[int, ...], int]]):
                     terms += _terms(self._language, match.group())
             entry = tuple(term_hash(term) for term, _ in terms), sum(not stop for _, stop in terms)
         if len(chunk) <= LONGEST_CACHED:
-            if len(self) >= CACHED_WORDS:
+            if len(self) >= CACHED_CHUNKS:
                 self.clear()
             self[chunk] = entry
         return entry

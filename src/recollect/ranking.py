@@ -93,7 +93,7 @@ def mmr(
 LONGEST_WORDS = 60  # words of a statement; a longer text says several things
 WORD_LETTERS = 12  # letters of a long word, with the space after it
 
-_WORD = re.compile(r"\w+")
+_WORD, _ASCII_WORD = re.compile(r"\w+"), re.compile(rb"\w+")
 
 
 class Statement(NamedTuple):
@@ -113,6 +113,8 @@ def statement(kind: str, text: str) -> Statement:
 
 def word_hashes(text: str) -> list[int]:
     """A hash of 32 bits for each word of a text."""
+    if text.isascii():
+        return list(map(zlib.crc32, _ASCII_WORD.findall(text.lower().encode())))
     return [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD.findall(text.casefold())]
 
 

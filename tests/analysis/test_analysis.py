@@ -362,7 +362,7 @@ def test_hashes_of_real_texts_are_those_of_the_terms():
 
 def test_hashes_stay_right_when_the_cache_is_full(monkeypatch):
     """A full cache of chunks starts again, and gives the same."""
-    monkeypatch.setattr(analysis, "CACHED_WORDS", 3)
+    monkeypatch.setattr(analysis, "CACHED_CHUNKS", 3)
     text = "one two three four five six seven one two three"
     assert ENGLISH.hashed(text) == ENGLISH.hashed(text) == reference(text)
 

@@ -39,6 +39,7 @@ SELECTED = (
     " fold"
 )
 """The columns of `records` that `build` reads."""
+SELECTED_COLUMNS = SELECTED.count(",") + 1
 
 NAMED = ("kind", "decay", "user", "agent", "session")
 """Columns of names, stored as numbers; 0 stands for none."""
@@ -164,48 +165,50 @@ class _Names(dict[str | None, int]):
 
 def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     """The segment of records that were selected as `SELECTED`."""
-    columns: list[tuple[Any, ...]] = []
-    names = {name: _Names() for name in NAMED}
-    hashes, titles, ends = list[int](), list[tuple[int, int]](), [0]
-    words, word_ends = list[int](), [0]
-    for record in records:
-        row, kind, title, text, user, agent, session, importance, decay, time, expires, edited, superseded, fold = (
-            record
-        )
-        length, start = 0, len(hashes)
+    columns = list(zip(*records, strict=True)) or [()] * SELECTED_COLUMNS
+    row, kinds, titles, texts, user, agent, session, importance, decay, time, expires, edited, superseded, folds = (
+        columns
+    )
+    hashes, ends, lengths, title_ends = list[int](), [0], list[int](), list[tuple[int, int]]()
+    words, word_ends, word_count = list[int](), [0], list[int]()
+    for kind, title, text in zip(kinds, titles, texts, strict=True):
+        found, length = analyzer.hashed(text)
         if title:
-            found, length = analyzer.hashed(title)
-            hashes += found
-            titles.append((start, len(hashes)))
-        found, counted = analyzer.hashed(text)
+            in_title, counted = analyzer.hashed(title)
+            title_ends.append((len(hashes), len(hashes) + len(in_title)))
+            hashes += in_title
+            length += counted
         hashes += found
         ends.append(len(hashes))
-        told = statement(kind, text)
-        words += told.words
+        lengths.append(length or 1)
+        stated = statement(kind, text)
+        words += stated.words
         word_ends.append(len(words))
-        columns.append((
-            row, time, NEVER if expires is None else expires, LONG_AGO if edited is None else edited,
-            NEVER if superseded is None else superseded, importance, names["kind"][kind], names["decay"][decay],
-            names["user"][user], names["agent"][agent], names["session"][session], fold, max(1, length + counted),
-            told.length,
-        ))  # fmt: skip
-    rows, time, expires, edited, superseded, importance, kind, decay, user, agent, session, folds, lengths, count = (
-        zip(*columns, strict=True) if columns else ((),) * 14
-    )
+        word_count.append(stated.length)
     weights = np.ones(len(hashes), dtype=np.int64)
-    for start, end in titles:
+    for start, end in title_ends:
         weights[start:end] = int(TITLE_WEIGHT)
-    places = np.repeat(np.arange(len(columns), dtype=np.int32), np.diff(_ints(ends)))
+    places = np.repeat(np.arange(len(row), dtype=np.int32), np.diff(_ints(ends)))
+    names = {name: _Names() for name in NAMED}
+    coded: dict[str, Any] = {
+        name: _codes([names[name][value] for value in column])
+        for name, column in zip(NAMED, (kinds, decay, user, agent, session), strict=True)
+    }
     return Segment(
-        rows=_ints(rows), gone=_ints(()), time=_ints(time), expires=_ints(expires), edited=_ints(edited),
-        superseded=_ints(superseded), importance=np.array(importance, dtype=np.float64), kind=_codes(kind),
-        decay=_codes(decay), user=_codes(user), agent=_codes(agent), session=_codes(session),
-        fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(columns), 16),
+        rows=_ints(row), gone=_ints(()), time=_ints(time), expires=_times(expires, NEVER),
+        edited=_times(edited, LONG_AGO), superseded=_times(superseded, NEVER),
+        importance=np.array(importance, dtype=np.float64), **coded,
+        fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         length=np.array(lengths, dtype=np.int32), words=np.array(words, dtype=np.uint32),
-        word_starts=_ints(word_ends), word_count=np.array(count, dtype=np.int32),
+        word_starts=_ints(word_ends), word_count=np.array(word_count, dtype=np.int32),
         **_grouped(np.array(hashes, dtype=np.uint64), places, weights),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
+
+
+def _times(values: Sequence[int | None], none: int) -> Ints:
+    """Times as numbers, with `none` for records that have none."""
+    return _ints([none if value is None else value for value in values])
 
 
 def _grouped(hashes: NDArray[np.uint64], places: NDArray[np.int32], weights: Ints) -> dict[str, Any]:
