@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed import data, report
+from benchmarks.speed import data, report, starts
 from benchmarks.speed.contender import CONTENDERS, contender
 from benchmarks.speed.floor import machine
 from benchmarks.speed.run import Run
@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="contenders, by the beginning of their names: recollect,bare,lance")
     parser.add_argument("--questions", type=int, default=data.QUESTIONS, help="how many of the 60 questions")
     parser.add_argument("--rounds", type=int, default=3, help="how often every question is asked")
+    parser.add_argument("--patience", type=float, default=1.0, help="multiplies every limit of time, on a busy machine")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     parser.add_argument("--write", action="store_true", help="write the figures and docs/performance.md")
     parser.add_argument("--render", action="store_true", help="measure nothing: write docs/performance.md anew")
@@ -39,7 +40,7 @@ def main() -> None:
         report.FIGURES.parent.mkdir(exist_ok=True)
         report.FIGURES.write_text(text, encoding="utf-8")
         report.write(figures)
-    print(report.tables(figures))
+    print(report.results(figures))
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -50,12 +51,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "notes": {name: contender(name).note for name in names},
+        "starts": starts.measure(),
         "sizes": {},
     }
     smaller: dict[str, dict[str, Any]] = {}
     for size in sorted(options.size or SIZES):
         data.prepare(size)
-        measured = Run(names, size, options.rounds, options.questions, smaller).measure()
+        measured = Run(names, size, smaller, options).measure()
         smaller = {name: {**result, "size": size} for name, result in measured["contenders"].items()}
         figures["sizes"][str(size)] = measured
     figures["minutes"] = round((time.monotonic() - start) / 60, 1)

@@ -24,6 +24,7 @@ class Contender:
 
     packages: ClassVar[Sequence[str]] = ()
     note: ClassVar[str] = ""
+    hybrid: ClassVar[bool] = True
     no_add: ClassVar[str] = ""
     """Why a single record cannot be added so that another process finds it."""
 

@@ -19,7 +19,7 @@ MEMORY_LIMIT = 7_000_000_000
 """Bytes of a process that are not of files: what two of them at once and the page cache leave room for here."""
 
 QUIET = {
-    "LANCE_LOG": "error",
+    "RUST_LOG": "error",
     "TOKENIZERS_PARALLELISM": "false",
     "ANONYMIZED_TELEMETRY": "False",
     "HF_HUB_OFFLINE": "1",

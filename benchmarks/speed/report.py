@@ -1,7 +1,9 @@
-"""The page docs/performance.md, made from the figures: tables, plots, and a sentence on each curve."""
+"""The tables of docs/performance.md, made from the figures, and what is said about them."""
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 from benchmarks.speed.contender import FLOOR, OWN
@@ -9,6 +11,7 @@ from benchmarks.speed.data import ROOT
 
 FIGURES = ROOT / "benchmarks" / "results" / "speed.json"
 PAGE = ROOT / "docs" / "performance.md"
+RESULTS = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->)", re.DOTALL)
 Figures = dict[str, Any]
 
 SEARCH = {
@@ -37,7 +40,7 @@ def size_tables(size: int, measured: Figures) -> str:
 def table(contenders: Figures, columns: dict[str, str]) -> str:
     lines = [row("", *columns), row("---", *["--:"] * len(columns))]
     for name, result in contenders.items():
-        label = f"**{name}**" if name == OWN else name
+        label = f"**{name}**" if name == OWN else name if result.get("hybrid", True) else f"{name}, vectors only"
         lines.append(row(label, *(cell(result, column) for column in columns.values())))
     return "\n".join(lines)
 
@@ -63,8 +66,9 @@ def row(*cells: str) -> str:
 
 
 def peers(contenders: Figures) -> Figures:
-    """The contenders proper: without Recollect and without the floor."""
-    return {name: result for name, result in contenders.items() if name not in (OWN, FLOOR) and "p50_ms" in result}
+    """The contenders proper: without Recollect, without the floor, and without those that have no hybrid search."""
+    hybrid = {name: result for name, result in contenders.items() if result.get("hybrid", True)}
+    return {name: result for name, result in hybrid.items() if name not in (OWN, FLOOR) and "p50_ms" in result}
 
 
 def ratios(contenders: Figures) -> list[str]:
@@ -103,6 +107,101 @@ def failures(contenders: Figures) -> list[str]:
     return [f"{name} did not finish: {result['failed']}" for name, result in contenders.items() if "failed" in result]
 
 
+def results(figures: Figures) -> str:
+    """What stands between the marks of the page."""
+    parts = [about(figures), tables(figures)]
+    if len(figures["sizes"]) > 1:
+        parts.append(growth(figures))
+    return "\n\n".join([*parts, starts(figures["starts"]), setups(figures)]) + "\n"
+
+
 def write(figures: Figures) -> None:
-    """Write the page."""
-    raise NotImplementedError
+    """Write the page's results and its plots."""
+    from benchmarks.speed import plots
+
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(RESULTS.sub(lambda found: found[1] + results(figures) + found[2], page), encoding="utf-8")
+    if len(figures["sizes"]) > 1:
+        plots.write(figures, PAGE.parent)
+
+
+def about(figures: Figures) -> str:
+    machine = figures["machine"]
+    return (
+        f"Measured on {figures['date']} with `{figures['command']}` in {figures['minutes']:.0f} minutes:"
+        f" {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB of memory, {machine['system']},"
+        f" Python {machine['python']}; the load of the machine before the run was {machine['load']:.2f}."
+    )
+
+
+CURVES = {
+    "p50_ms": "search, p50 ms",
+    "user_p50_ms": "search for one user of 1,000, p50 ms",
+    "load_s": "load, s",
+    "cold_ms": "cold start, ms",
+    "disk_mb": "disk, MB",
+    "rss_mb": "memory, MB",
+}
+"""What is drawn, and its title."""
+
+PLOTS = {"performance-search.svg": ("p50_ms", "user_p50_ms"), "performance-store.svg": tuple(CURVES)[2:]}
+
+
+def growth(figures: Figures) -> str:
+    """The plots, and a sentence on each curve."""
+    parts = ["### Growth", "n^1 means ten times as much for ten times the records, n^0.5 about three times as much."]
+    for file, names in PLOTS.items():
+        parts += [f"![{'; '.join(CURVES[name] for name in names)}; over the number of records]({file})"]
+        parts += ["\n".join(f"- {sentence(figures, name)}" for name in names)]
+    return "\n\n".join(parts)
+
+
+def sentence(figures: Figures, column: str) -> str:
+    """How one curve of each contender grows between the smallest and the largest size at which it ran."""
+    grown = {name: exponent(line) for name, line in lines(figures, column).items() if len(line) > 1}
+    others = ", ".join(f"{name} n^{power:.2f}" for name, power in grown.items() if name != OWN)
+    own = f"Recollect grows {in_words(grown[OWN])} (n^{grown[OWN]:.2f}); " if OWN in grown else ""
+    return f"**{CURVES[column].rpartition(',')[0].capitalize()}**: {own}{others}."
+
+
+def in_words(power: float) -> str:
+    if power < 0.15:
+        return "hardly"
+    if power < 0.85:
+        return "more slowly than the number of records"
+    return "with the number of records" if power < 1.15 else "faster than the number of records"
+
+
+def lines(figures: Figures, column: str) -> dict[str, list[tuple[int, float]]]:
+    """Each contender's values by size."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for size, measured in figures["sizes"].items():
+        for name, result in measured["contenders"].items():
+            if column in result and "failed" not in result:
+                found.setdefault(name, []).append((int(size), result[column]))
+    return found
+
+
+def exponent(line: list[tuple[int, float]]) -> float:
+    (first, low), (last, high) = line[0], line[-1]
+    return math.log(high / low) / math.log(last / first)
+
+
+def starts(values: Figures) -> str:
+    heading = "### Starting the command\n\nNew processes on a store of one record."
+    body = [row("command", "best ms", "median ms"), row("---", "--:", "--:")]
+    body += [row(f"`{name}`", f"{best:.0f}", f"{middle:.0f}") for name, (best, middle) in values.items()]
+    return heading + "\n\n" + "\n".join(body)
+
+
+def setups(figures: Figures) -> str:
+    """How each contender was set up, with the versions of the run."""
+    versions: dict[str, dict[str, str]] = {}
+    for measured in figures["sizes"].values():
+        for name, result in measured["contenders"].items():
+            versions.setdefault(name, {}).update(result.get("versions", {}))
+    body = []
+    for name, note in figures["notes"].items():
+        packages = ", ".join(f"{package} {version}" for package, version in versions[name].items())
+        body.append(f"- **{name}** ({packages or 'not installed'}): {note}.")
+    return "### The contenders\n\n" + "\n".join(body)

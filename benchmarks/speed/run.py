@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 import shutil
@@ -19,7 +20,7 @@ from benchmarks.speed.process import MEMORY_LIMIT, Failed, Process
 from benchmarks.speed.worker import word
 
 WARM, COLD_STARTS, ADDS, SLICES, SLICE_SECONDS = 3, 3, 20, 3, 0.5
-PHASE_SECONDS = 40
+PHASE_SECONDS = 30
 """A contender that has answered for so long is asked no more in this phase."""
 
 ANSWER_SECONDS, VISIBLE_SECONDS = 60, 10
@@ -34,8 +35,9 @@ def load_limit(size: int) -> float:
 class Run:
     """The contenders of one size, and what was measured of them. One that fails leaves with a reason."""
 
-    def __init__(self, names: list[str], size: int, rounds: int, questions: int, smaller: Results) -> None:
-        self.size, self.rounds, self.questions = size, rounds, questions
+    def __init__(self, names: list[str], size: int, smaller: Results, options: argparse.Namespace) -> None:
+        self.size, self.rounds, self.questions = size, options.rounds, options.questions
+        self.patience: float = options.patience
         self.folder = data.HOME / "work"
         self.results: Results = {name: {} for name in names}
         self.serving: dict[str, Process] = {}
@@ -73,6 +75,10 @@ class Run:
         alive = [name for name, result in self.results.items() if "failed" not in result]
         return [name for name in alive if spent is None or spent.get(name, 0.0) < PHASE_SECONDS]
 
+    def seconds(self, limit: float) -> float:
+        """A limit on this machine."""
+        return limit * self.patience
+
     def place(self, name: str) -> Path:
         return self.folder / name.lower().replace(" ", "-")
 
@@ -84,7 +90,8 @@ class Run:
                 self.expect(name)
                 process = Process(name, self.place(name), self.size)
                 try:
-                    reply = process.ask("load", load_limit(self.size))
+                    self.results[name] |= process.ask("about", self.seconds(ANSWER_SECONDS))
+                    reply = process.ask("load", self.seconds(load_limit(self.size)))
                 finally:
                     process.end()
             except Failed as error:
@@ -93,7 +100,7 @@ class Run:
             disk = sum(path.stat().st_size for path in self.place(name).rglob("*") if path.is_file())
             self.results[name] |= {
                 "load_s": reply["seconds"], "load_records_s": self.size / reply["seconds"], "load_cpu_s": reply["cpu"],
-                "load_peak_mb": reply["peak"] / 1e6, "disk_mb": disk / 1e6, "versions": reply["versions"],
+                "load_peak_mb": reply["peak"] / 1e6, "disk_mb": disk / 1e6,
             }  # fmt: skip
             say(f"  {name}: {reply['seconds']:.1f} s")
 
@@ -104,11 +111,11 @@ class Run:
             raise Failed(f"at fewer records: {before['failed']}")
         if before:
             factor = self.size / before["size"]
-            minutes, most = before["load_s"] * factor / 60, load_limit(self.size) / 60
-            if minutes > 1.3 * most:
+            minutes, most = before["load_s"] * factor / 60, self.seconds(load_limit(self.size)) / 60
+            if minutes > most:
                 raise Failed(f"not tried: loading would take about {minutes:.0f} minutes, the limit is {most:.0f}")
             memory, most = before["anonymous_mb"] * factor / 1e3, MEMORY_LIMIT / 1e9
-            if memory > 1.3 * most:
+            if memory > most:
                 raise Failed(f"not tried: would need about {memory:.0f} GB of memory, the limit is {most:.0f}")
 
     def start(self) -> None:
@@ -120,10 +127,10 @@ class Run:
                     if previous := self.serving.pop(name, None):
                         previous.end()
                     self.serving[name] = Process(name, self.place(name), self.size)
-                    self.serving[name].ask("search", 2 * ANSWER_SECONDS, question=0)
+                    self.serving[name].ask("search", self.seconds(2 * ANSWER_SECONDS), question=0)
                     times.append(time.perf_counter() - self.serving[name].started)
                 for question in range(WARM):
-                    self.serving[name].ask("search", ANSWER_SECONDS, question=question)
+                    self.serving[name].ask("search", self.seconds(ANSWER_SECONDS), question=question)
             except Failed as error:
                 self.fail(name, error)
                 continue
@@ -144,7 +151,7 @@ class Run:
         for _, question, name in self.turns(rounds, spent):
             user = {"user": data.user_of(question * 7 + 3)} if users else {}
             try:
-                reply = self.serving[name].ask("search", ANSWER_SECONDS, question=question, **user)
+                reply = self.serving[name].ask("search", self.seconds(ANSWER_SECONDS), question=question, **user)
             except Failed as error:
                 self.fail(name, error)
                 continue
@@ -180,7 +187,7 @@ class Run:
                     continue
                 try:
                     reply = self.serving[name].ask(
-                        "throughput", 2 * ANSWER_SECONDS, threads=threads, seconds=SLICE_SECONDS
+                        "throughput", self.seconds(2 * ANSWER_SECONDS), threads=threads, seconds=SLICE_SECONDS
                     )
                 except Failed as error:
                     self.fail(name, error)
@@ -191,7 +198,7 @@ class Run:
 
     def memory(self) -> None:
         for name in self.left():
-            reply = self.serving[name].ask("memory", ANSWER_SECONDS)
+            reply = self.serving[name].ask("memory", self.seconds(ANSWER_SECONDS))
             self.results[name] |= {"rss_mb": reply["rss"] / 1e6, "anonymous_mb": reply["anonymous"] / 1e6}
 
     def add(self) -> None:
@@ -213,14 +220,14 @@ class Run:
         added, visible, bare = [], [], []
         start = len(table.connection.execute("SELECT 1 FROM records").fetchall())
         try:
-            reader.ask("search", 2 * ANSWER_SECONDS, question=0)
+            reader.ask("search", self.seconds(2 * ANSWER_SECONDS), question=0)
             for process in (reader, writer):
-                process.ask("prepare", ANSWER_SECONDS)
+                process.ask("prepare", self.seconds(ANSWER_SECONDS))
             for at, number in enumerate(range(self.size, self.size + ADDS)):
                 began = time.perf_counter()
-                reply = writer.ask("add", ANSWER_SECONDS, number=number)
+                reply = writer.ask("add", self.seconds(ANSWER_SECONDS), number=number)
                 added.append(reply["wall"])
-                while not reader.ask("find", ANSWER_SECONDS, number=number)["found"]:
+                while not reader.ask("find", self.seconds(ANSWER_SECONDS), number=number)["found"]:
                     if time.perf_counter() - began > VISIBLE_SECONDS:
                         raise Failed(f"not visible in another process after {VISIBLE_SECONDS} s")
                 visible.append((time.perf_counter() - began) * 1e3)

@@ -1,0 +1,38 @@
+"""How long the command takes to start: new processes on a store of one record."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from benchmarks.speed.data import ROOT
+from benchmarks.speed.floor import seconds
+
+TIMES = 7
+COMMANDS = {
+    "recollect --help": ["--help"],
+    "recollect search, keywords only": ["search", "tea", "--embedder", "none"],
+    "recollect search, with the model": ["search", "tea"],
+}
+PEER = "python -c 'import numpy'"
+
+
+def measure() -> dict[str, list[float]]:
+    """The best and the median of seven, in milliseconds, taken in turn."""
+    spent: dict[str, list[float]] = {name: [] for name in [*COMMANDS, PEER]}
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "RECOLLECT_STORE": f"{folder}/s.db", "XDG_CONFIG_HOME": folder}
+        environment["PYTHONPATH"] = str(ROOT / "src")
+        recollect = str(Path(sys.executable).parent / "recollect")
+        run = {name: [recollect, *arguments] for name, arguments in COMMANDS.items()}
+        run[PEER] = [sys.executable, "-c", "import numpy"]
+        subprocess.run([recollect, "add", "tea with Ada"], check=True, capture_output=True, env=environment)
+        for _ in range(TIMES):
+            for name, command in run.items():
+                took = seconds(lambda c=command: subprocess.run(c, check=True, capture_output=True, env=environment))
+                spent[name].append(took * 1e3)
+    return {name: [round(min(times), 1), round(median(times), 1)] for name, times in spent.items()}
