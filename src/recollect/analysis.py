@@ -281,8 +281,7 @@ def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int
 
     Only the first characters of a very long text are searched.
     """
-    known = set(terms)
-    hits = [(token.start, token.end, token.term) for token in analyzer.tokens(text[:SEARCHED]) if token.term in known]
+    hits = _hits(text[:SEARCHED], frozenset(terms), analyzer)
     if not hits:
         return lead(text, width=width)
     first, last = _best_stretch(hits, width)
@@ -296,6 +295,15 @@ def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int
 def lead(text: str, *, width: int = WIDTH) -> str:
     """The beginning of `text` on one line."""
     return _line(text, 0, _before_space(text, min(len(text), width), width // 2))
+
+
+def _hits(text: str, terms: Collection[str], analyzer: Analyzer) -> list[tuple[int, int, str]]:
+    """The places of these terms in a text: start, end and term."""
+    if text.isascii():  # as below, in a quarter of the time
+        language = analyzer.language
+        words = ((match, _terms(language, match[0])) for match in _ASCII_WORDS.finditer(text))
+        return [(*match.span(), term) for match, found in words for term, _ in found if term in terms]
+    return [(token.start, token.end, token.term) for token in analyzer.tokens(text) if token.term in terms]
 
 
 def _best_stretch(hits: list[tuple[int, int, str]], width: int) -> tuple[int, int]:

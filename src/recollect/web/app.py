@@ -28,7 +28,7 @@ from recollect.types import GLOBAL
 from recollect.web import evaluation_routes, operations, record_routes, responses
 from recollect.web.access import Access, Asker, Caller, Tokens
 from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics, is_loopback
-from recollect.web.workers import Lanes
+from recollect.web.workers import Lanes, Searches
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -56,7 +56,7 @@ def build(
     access = Access(memory, tokens, local, demanded=not is_loopback(host), read_only=read_only)
     agents = Agents(access)
     indexer = operations.Indexer(memory, tuple(str(Path(folder).resolve()) for folder in folders))
-    waiting, lanes = operations.Waiting(memory), Lanes(reopen)
+    waiting, lanes, searches = operations.Waiting(memory), Lanes(reopen), Searches(memory)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -65,6 +65,7 @@ def build(
                 yield
         finally:
             lanes.close()
+            searches.close()
             waiting.close()
             indexer.close()
 
@@ -83,7 +84,8 @@ def build(
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )  # fmt: skip
     app.state.access, app.state.metrics, app.state.indexer, app.state.changes = access, metrics, indexer, waiting
-    app.state.lanes, app.state.lab, app.state.started = lanes, lab, time.monotonic()
+    app.state.lanes, app.state.searches, app.state.lab = lanes, searches, lab
+    app.state.started = time.monotonic()
     responses.install(app)
     routers = (record_routes.search_router, record_routes.router, evaluation_routes.router, operations.router)
     for router in routers:

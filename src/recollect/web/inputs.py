@@ -25,7 +25,9 @@ When = Annotated[Name, Field(min_length=1, description="2026-03-14, 2026-03-14T1
 _bearer = HTTPBearer(auto_error=False, description="A token that `recollect token add` made.")
 
 
-def _reader(request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Asker:
+async def _reader(
+    request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
+) -> Asker:
     asker: Asker = request.app.state.access.asker(request.headers.get("authorization"))
     request.state.owner = asker.caller.owner
     return asker
@@ -36,7 +38,7 @@ Reads = Annotated[Asker, Depends(_reader)]
 
 
 def _allowed(*, writes: bool = False, owns: bool = False) -> Any:
-    def check(request: Request, asker: Reads) -> Asker:
+    async def check(request: Request, asker: Reads) -> Asker:
         if writes and not request.app.state.access.may_write(asker.caller):
             raise Forbidden("only reading is allowed here", hint="a server and a token without --read-only may write")
         if owns and not asker.caller.owner:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -62,11 +63,23 @@ async def _answered(
     usual = asker.memory.settings.search
     short = (body.limit or 0) <= max(LIGHT_RESULTS, usual.limit) and len(body.query) <= LIGHT_CHARACTERS
     if short and (body.fetch_k or 0) <= max(LIGHT_DEPTH, usual.fetch_k):
-        content, trace = await to_thread.run_sync(function, asker.memory, limits(asker.caller)(), *arguments)
+        light = to_thread.run_sync if _waits(asker, body) else partial(request.app.state.searches.run, asker.caller)
+        content, trace = await light(function, asker.memory, limits(asker.caller)(), *arguments)
     else:
         content, trace = await request.app.state.lanes.run(request, asker, function, *arguments)
     request.app.state.metrics.saw_search(trace)
     return Json(content)
+
+
+def _waits(asker: Asker, body: SearchBody) -> bool:
+    """Whether a search waits for others, or computes for seconds: it then gets a thread of its own."""
+    settings = asker.memory.settings
+    chosen = [getattr(settings.search, name) if value is None else value for name, value in _switches(body)]
+    return any(chosen) or bool(settings.sources)
+
+
+def _switches(body: SearchBody) -> list[tuple[str, Any]]:
+    return [(name, getattr(body, name)) for name in ("hyde", "rerank", "confidence", "min_confidence")]
 
 
 def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], explain: bool) -> tuple[bytes, Trace]:

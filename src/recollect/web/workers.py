@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -23,6 +23,7 @@ from starlette.requests import Request
 
 from recollect.errors import Cancelled, FailedError, RecollectError, without_place
 from recollect.evaluation.studies import SECONDS, StudyWork
+from recollect.stores import kind_of
 from recollect.types import Scope, Work
 from recollect.web.access import Asker, Caller
 from recollect.web.responses import Busy, Crowded
@@ -47,6 +48,8 @@ EACH_AT_ONCE = 1  # of these, the most of one scope
 WAITING = 4  # heavy requests of one scope that may wait; one more is refused
 PATIENCE_SECONDS = 10.0  # that a heavy request waits
 OWNER_AT_ONCE, OWNER_WAITING, OWNER_PATIENCE_SECONDS = 4, 32, 60.0  # the same for the owner
+
+WAITING_THREADS = 8  # searches at once for each core, where a server of a database computes a part of them
 
 AGAIN = "try again in a few seconds"
 
@@ -169,6 +172,57 @@ def _public(error: Exception) -> Exception:
     if public is not error:
         _log.warning("a heavy request failed: %s", error.message)
     return public.with_traceback(None)
+
+
+class Searches:
+    """Light requests that compute: as many at once as there are processor cores, and the waiting callers in turn.
+
+    More threads than cores make every search slower, because they wait for each other.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        from recollect.models.onnx import usable_cores  # imports numpy, for whose threads the command cares
+
+        # A server of a database computes a part of each search, and the thread waits meanwhile.
+        self._free = usable_cores() * (WAITING_THREADS if kind_of(memory.settings.place).shared else 1)
+        self._threads = ThreadPoolExecutor(self._free, thread_name_prefix="search")
+        self._waiting: dict[Caller, deque[asyncio.Future[None]]] = {}
+
+    async def run(self, caller: Caller, function: Callable[..., Made], *arguments: Any) -> Made:
+        """The result of a function, when it is this caller's turn."""
+        loop = asyncio.get_running_loop()
+        if self._free:
+            self._free -= 1
+        else:
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiting.setdefault(caller, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._pass_on()
+                raise
+        try:
+            return await loop.run_in_executor(self._threads, copy_context().run, function, *arguments)
+        finally:
+            self._pass_on()
+
+    def close(self) -> None:
+        """Wait for the searches that are being computed."""
+        self._threads.shutdown(wait=True)
+
+    def _pass_on(self) -> None:
+        """Let the caller go next who has waited for a turn for longest, with its first request."""
+        while self._waiting:
+            caller = next(iter(self._waiting))
+            turns = self._waiting.pop(caller)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[caller] = turns  # behind all others
+            if not turn.done():  # else its request was cancelled
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class Lane:
