@@ -49,7 +49,8 @@ async def search(body: dict) -> Response:
 class Server(uvicorn.Server):
     async def startup(self, sockets=None):
         await super().startup(sockets)
-        print("serving at http://127.0.0.1:%d/" % self.servers[0].sockets[0].getsockname()[1], file=sys.stderr, flush=True)
+        port = self.servers[0].sockets[0].getsockname()[1]
+        print(f"serving at http://127.0.0.1:{port}/", file=sys.stderr, flush=True)
 
 Server(uvicorn.Config(app, port=0, log_config=None, access_log=False)).run()
 """

@@ -274,7 +274,7 @@ class Index:
         only, values = condition_of(rows)
         records = f"SELECT {SELECTED} FROM records WHERE {only} AND forgotten_at IS NULL ORDER BY row"
         segment = build(connection.execute(records, values), self.analyzer)
-        return replace(segment, gone=np.setdiff1d(rows, segment.rows))
+        return replace(segment, gone=np.delete(rows, np.searchsorted(rows, segment.rows)))
 
     # -- writing files ------------------------------------------------------------------------------------
 

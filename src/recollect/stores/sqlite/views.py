@@ -69,7 +69,7 @@ class View:
             return [(self.segments[0], slice(None), positions)]
         of = np.searchsorted(self.starts, positions, side="right") - 1
         parts = []
-        for number in np.unique(of).tolist():
+        for number in np.flatnonzero(np.bincount(of)).tolist():
             chosen = np.flatnonzero(of == number)
             parts.append((self.segments[number], chosen, positions[chosen] - self.starts[number]))
         return parts
