@@ -24,7 +24,7 @@ list, in which a few hits stand out from nothing. Chosen on tuning questions, se
 """
 
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
-CATCH_UP = 32  # how many records without a vector a search embeds before it answers: about half a second
+CATCH_UP = 32  # how many records without a vector a search embeds before it answers: at most a second on two cores
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
 REST = "`recollect embed` computes the rest"
