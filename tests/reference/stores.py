@@ -75,10 +75,15 @@ def _rough(chance: random.Random) -> np.ndarray:
 
 SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
     "sqlite": (
-        ("sqlite.index", {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "FACTOR": 3, "LARGEST_ROWS": 64}),
+        ("sqlite.folder", {"WRITTEN_ROWS": 2, "FACTOR": 3}),
+        ("sqlite.index", {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "LARGEST_ROWS": 64}),
         ("sqlite.keywords", {"SEARCH_FACTOR": 0}),
         ("sqlite.views", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8}),
-        ("sqlite.vectors", {"GATHER_BELOW": 0}),
+        ("sqlite.blocks", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8}),
+        (
+            "sqlite.vectors",
+            {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "LARGEST_ROWS": 64, "FEW": 0, "GATHER_BELOW": 2},
+        ),
     ),
     "postgresql": (
         ("postgres.records", {"MERGE_CHANCE": 2}),
