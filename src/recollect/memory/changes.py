@@ -7,7 +7,8 @@ therefore sees only changes that concern its scope, numbered from 1 in each reco
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import wraps
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 EDITABLE = ("text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
 INHERITED = ("title", "category", "tags", "importance", "decay")  # by a new text from the record that it supersedes
 ATTEMPTS = 5  # at a change that other writers keep overtaking
+CHECKED = 1_000  # records of `add_many` whose ids are looked up together
 LONGEST_CHAIN = 1_000  # superseded records that are followed in each direction
 
 _Parameters = ParamSpec("_Parameters")
@@ -94,12 +96,19 @@ class Writer:
         if isinstance(records, str | bytes | Mapping):
             raise UsageError("records must be a list of objects", hint='[{"text": "…"}, {"text": "…"}]')
         groups: list[Sequence[Change]] = []
-        for number, record in enumerate(records, 1):
-            try:
-                groups.append(self._additions(record))
-            except UsageError as error:
-                kind = Forbidden if isinstance(error, Forbidden) else UsageError
-                raise kind(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
+        waiting = iter(records)
+        while batch := list(itertools.islice(waiting, CHECKED)):
+            ids = [
+                fields["id"] for fields in batch if isinstance(fields, Mapping) and isinstance(fields.get("id"), str)
+            ]
+            chunks = self._chunks_among(ids)
+            for number, fields in enumerate(batch, len(groups) + 1):
+                try:
+                    groups.append(self._additions(fields, chunks))
+                except UsageError as error:
+                    kind = Forbidden if isinstance(error, Forbidden) else UsageError
+                    hint = f"{error.hint} (nothing was stored)"
+                    raise kind(f"record {number}: {error.message}", hint=hint) from error
         try:
             return self._store(groups, progress)
         except RecollectError as error:
@@ -239,15 +248,23 @@ class Writer:
         events = self.store.records.history(key)
         return events if self._limit is None else since_purge(events)
 
-    def _additions(self, fields: Mapping[str, Any]) -> list[Change]:
+    def _chunks_among(self, ids: Sequence[str]) -> set[str]:
+        """The ids of chunks that the caller may see."""
+        records = self.store.records.get([parse_id(key) for key in ids]) if ids else []
+        visible = [old for old in records if self.caller is None or self.caller.admits(old.scope)]
+        return {old.id for old in visible if old.kind == "chunk"}
+
+    def _additions(self, fields: Mapping[str, Any], chunks: Collection[str] | None = None) -> list[Change]:
+        """The changes that add a record; `chunks` are the ids of visible chunks, where they were looked up already."""
         record = make_record(fields, self.scope)
         named, supersedes = fields.get("id") is not None, fields.get("supersedes")
         if self.caller is not None and record.scope != self.caller:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
         if self.caller is not None and (record.kind != "fact" or record.path is not None):
             raise Forbidden("only the owner of the store can index files", hint="leave out kind, path and lines")
-        for old in self.store.records.get([record.id]) if named and record.kind == "fact" else []:
-            if old.kind == "chunk" and (self.caller is None or self.caller.admits(old.scope)):
+        if named and record.kind == "fact":
+            known = self._chunks_among([record.id]) if chunks is None else chunks
+            if record.id in known:
                 raise UsageError(f"{record.id!r} is a chunk of an indexed file", hint="choose another id, or none")
         changes: list[Change] = [Put(record, merge=not named and supersedes is None)]
         if supersedes is not None:

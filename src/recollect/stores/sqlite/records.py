@@ -29,7 +29,7 @@ _INSERT = f"INSERT INTO records (row, {', '.join(_COLUMNS)}) VALUES ({', '.join(
 _REPLACE = f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE row = ?"
 _LOOK = f"{DIALECT.select.replace(' FROM', ', forgotten_at, passage FROM', 1)} WHERE id = ?"
 _TWIN = (
-    f"{DIALECT.select} WHERE fold = ? AND kind = ? AND user IS ? AND agent IS ? AND session IS ?"
+    f"{DIALECT.select} WHERE fold = ? AND kind = ? AND +user IS ? AND agent IS ? AND session IS ?"
     " AND forgotten_at IS NULL AND ifnull(superseded_at > ?6, true) AND ifnull(expires_at > ?6, true)"
 )
 _TAGS = COLUMNS.index("tags")
