@@ -27,7 +27,8 @@ PRECISION = 1e9
 """Scores are rounded to nine places, as in the SQLite store, so that the order of summation does not matter."""
 
 MERGE_BATCH = 1_000  # new records that are merged into the blocks at once, while somebody waits
-MERGE_BULK = 100_000  # the same where all are merged
+MERGE_BULK = 250_000  # the same where all are merged, with more memory for sorting
+BULK_MEMORY = "256MB"
 
 SPARSE, DENSE = 8, 1_000_000
 """Rows are looked up in a table, unless their numbers span so much more than their count that sorting is faster."""
@@ -278,6 +279,8 @@ def _scored(postings: Postings) -> tuple[Rows, NDArray[np.float64]]:
 
 def _merge(connection: Connection, most: int, *, patient: bool) -> int:
     connection.execute("SET LOCAL synchronous_commit TO off")  # the records stay where they are if it is lost
+    if most > MERGE_BATCH:
+        connection.execute(f"SET LOCAL work_mem TO '{BULK_MEMORY}'")
     row = connection.execute("SELECT merge_postings(%s, %s)", (most, patient)).fetchone()
     return int(row[0]) if row else 0
 
