@@ -27,8 +27,9 @@ from recollect.stores.health import (
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres.contents import INDEX_LOCK
 from recollect.stores.postgres.database import PostgresDatabase
+from recollect.stores.postgres.migrations import MIGRATIONS
 from recollect.stores.postgres.postings import IndexWriter, TermCounts
-from recollect.stores.postgres.schema import MIGRATIONS, version
+from recollect.stores.postgres.schema import version
 from recollect.stores.postgres.vectors import EXACT_UP_TO, MAX_INDEXED_DIMENSION
 from recollect.types import Record
 

@@ -113,10 +113,11 @@ class IndexWriter:
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in spaces:
             connection.execute(
-                f"INSERT INTO vectors_{space} (row, scope, vector)"
-                f" SELECT row, scope, {stored_vector(space, 'added')}"
+                f"INSERT INTO vectors_{space} (row, scope, vector, settled)"
+                f" SELECT row, scope, {stored_vector(space, 'added')}, to_regclass('vectors_{space}_near') IS NULL"
                 " FROM unnest(%s::bigint[], %s::integer[], %s::bytea[]) AS added (row, scope, passage)"
-                " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
+                " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector,"
+                " settled = excluded.settled",
                 (rows, scopes, passages),
             )
 

@@ -17,6 +17,7 @@ from recollect.stores.postgres.database import DIALECT, Connection, PostgresData
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import IndexedRecord, IndexWriter, stored_vector
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
+from recollect.stores.postgres.vectors import settle
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
 from recollect.stores.rows import COLUMNS, micros, passage_hash, to_row
 from recollect.types import GLOBAL, Change, ExpectUnchanged, Forget, Put, Record, Restore, Scope, Supersede, now
@@ -27,6 +28,7 @@ MAX_SECONDS = 0.1
 """Limits of one batch of changes. A batch is written when it is full or this old, so that nobody waits long."""
 
 MERGE_CHANCE = 500  # one change in so many merges new records into the blocks of the keyword index
+SETTLE_CHANCE = 20  # one change in so many adds vectors to the approximate index if many are missing there
 
 CHANNEL = "recollect"  # the channel of NOTIFY; the payload is the schema
 
@@ -243,8 +245,11 @@ class PostgresRecords(SqlRecords):
                 error.applied = applied
                 raise
             applied += len(batch)
-            if random.randrange(MERGE_CHANCE) < sum(map(len, batch)):  # noqa: S311  (not a secret)
+            chance = random.randrange(MERGE_CHANCE) / sum(map(len, batch))  # noqa: S311  (not a secret)
+            if chance < 1:
                 self._keywords.merge()
+            if chance < MERGE_CHANCE / SETTLE_CHANCE:
+                self._database.try_write(settle)
         return stored
 
     def _apply(self, groups: Sequence[Sequence[Change]], writer: IndexWriter, connection: Connection) -> list[Record]:

@@ -35,6 +35,11 @@ EXPLORED, MAX_EXPLORED = 8, 1_000  # `hnsw.ef_search` per candidate, and its max
 MAX_SCANNED = 200_000
 SAVE_BATCH = 200
 
+MAX_UNSETTLED = 10_000
+"""Vectors that may be outside the index, and are compared one by one: that takes a few milliseconds."""
+
+SETTLE_BATCH = 32  # vectors that are added to the index at once, while somebody waits
+
 
 class PostgresSpaces(SqlSpaces):
     """The vector spaces of one PostgreSQL store."""
@@ -146,12 +151,13 @@ class PostgresVectors(VectorIndex):
         """Rows that contain the nearest `wanted` ones, and whether there may be more."""
         condition, values = visible.condition
         filled = (f"vector IS NOT NULL AND {condition}", values)
-        rows: list[int] = []
         count = wanted + wanted // 4 + MORE_CANDIDATES
         if visible.count > EXACT_UP_TO and self._space.dimension <= MAX_INDEXED_DIMENSION:
             rows = self._approximate(connection, filled, vector, count)
-        if len(rows) < count:  # few are visible, or the index gave up before it found enough visible ones
-            rows = self._exact(connection, filled, vector, wanted)
+            if len(rows) >= count:  # else the index gave up before it found enough visible ones
+                new = (f"NOT settled AND {filled[0]}", filled[1])
+                return rows + self._exact(connection, new, vector, wanted), True
+        rows = self._exact(connection, filled, vector, wanted)
         return rows, len(rows) >= wanted
 
     def _exact(self, connection: Connection, filled: Condition, vector: Vector, wanted: int) -> list[int]:
@@ -171,7 +177,7 @@ class PostgresVectors(VectorIndex):
             f" SET LOCAL hnsw.ef_search = {min(MAX_EXPLORED, EXPLORED * count)}"
         )
         rows = connection.execute(
-            f"SELECT row FROM {self._table} WHERE {filled[0]} ORDER BY {self._distance} LIMIT %s",
+            f"SELECT row FROM {self._table} WHERE settled AND {filled[0]} ORDER BY {self._distance} LIMIT %s",
             [*filled[1], _literal(vector), count],
         )
         return [row for (row,) in rows]
@@ -219,11 +225,13 @@ def create_space(connection: Connection, space: VectorSpace) -> int:
     number = int(row[0]) if row else 0
     table = f"vectors_{number}"
     connection.execute(
-        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({space.dimension}))"
+        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({space.dimension}),"
+        " settled boolean NOT NULL DEFAULT false)"
     )
     connection.execute(f"INSERT INTO {table} (row, scope) SELECT row, scope FROM records WHERE forgotten_at IS NULL")
     connection.execute(f"CREATE INDEX {table}_missing ON {table} (row) WHERE vector IS NULL")
     connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
+    connection.execute(f"CREATE INDEX {table}_new ON {table} (scope) WHERE NOT settled AND vector IS NOT NULL")
     create_index(connection, number, space.dimension)
     connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
     connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
@@ -232,6 +240,17 @@ def create_space(connection: Connection, space: VectorSpace) -> int:
 
 def create_index(connection: Connection, number: int, dimension: int) -> None:
     """Create the HNSW index of a space, if it does not exist. That is much faster when the vectors are there."""
-    if dimension <= MAX_INDEXED_DIMENSION:
-        table = f"vectors_{number}"
-        connection.execute(f"CREATE INDEX IF NOT EXISTS {table}_near ON {table} USING hnsw (vector halfvec_ip_ops)")
+    table = f"vectors_{number}"
+    missing = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_near",)).fetchone() == (True,)
+    if missing and dimension <= MAX_INDEXED_DIMENSION:
+        connection.execute(f"UPDATE {table} SET settled = true WHERE NOT settled AND vector IS NOT NULL")
+        connection.execute(
+            f"CREATE INDEX IF NOT EXISTS {table}_near ON {table} USING hnsw (vector halfvec_ip_ops) WHERE settled"
+        )
+
+
+def settle(connection: Connection) -> None:
+    """Add some vectors to the indexes if many are not in them. Nothing is lost if that fails."""
+    connection.execute("SET LOCAL synchronous_commit TO off")
+    values = (SETTLE_BATCH, MAX_UNSETTLED)
+    connection.execute("SELECT settle_vectors(space, %s, %s) FROM spaces", values)
