@@ -25,6 +25,7 @@ from statistics import mean, median
 from typing import Any
 
 import numpy as np
+import psycopg
 
 from recollect.config import Settings
 from recollect.memory import Memory
@@ -116,23 +117,45 @@ def timed(action: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1_000
 
 
-def latencies(memories: dict[str, Memory]) -> Iterator[str]:
-    """What is searched, by view: each store's median and 95th percentile; and how much of the exact top is found."""
+def latencies(memories: dict[str, Memory], server: str) -> Iterator[str]:
+    """What is searched, by view: each store's median and 95th percentile; and how much of the exact top is found.
+
+    Processor time is that of this process and, for PostgreSQL, of the server's processes that serve it (Linux).
+    """
     chance = random.Random(1)
     queries = [words(chance, 5) for _ in range(QUERIES)]
+    for memory in memories.values():
+        memory.search(queries[0], where=VIEWS["all"])
+    backends = serving(server)
     for (view, where), way in itertools.product(VIEWS.items(), ("keyword", "vector", "hybrid")):
         spent: dict[str, list[float]] = {name: [] for name in memories}
+        used: dict[str, list[float]] = {name: [] for name in memories}
         found: dict[str, list[list[str]]] = {name: [] for name in memories}
         for query in queries:
             for name, memory in memories.items():
-                start = time.perf_counter()
+                start, before = time.perf_counter(), processor(backends)
                 answer = searched(way, memory, query, where)
                 spent[name].append((time.perf_counter() - start) * 1_000)
+                used[name].append(processor(backends) - before)
                 found[name].append([match.record.id for match in answer])
         cells = [f"{median(times[WARM:]):.1f} / {percentile(times[WARM:]):.1f}" for times in spent.values()]
+        cells += [f"{median(times[WARM:]):.1f}" for times in used.values()]
         ratio = median(spent["PostgreSQL"][WARM:]) / median(spent["embedded"][WARM:])
         shared = [f"{shared_of(found, depth):.3f}" for depth in (10, DEPTH)] if way != "hybrid" else []
         yield row(view, way, *cells, f"{ratio:.2f}", " / ".join(shared) or f"{shared_of(found, 10):.3f}")
+
+
+def serving(server: str) -> list[int]:
+    """The processes of the server that serve a store."""
+    with psycopg.connect(re.sub(r"[?&]schema=\w+", "", server)) as connection:
+        rows = connection.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'recollect'")
+        return [pid for (pid,) in rows]
+
+
+def processor(backends: list[int]) -> float:
+    """Milliseconds of processor time that this process and these have used."""
+    stats = [Path(f"/proc/{pid}/schedstat") for pid in backends]
+    return time.process_time() * 1_000 + sum(int(stat.read_text().split()[0]) / 1e6 for stat in stats if stat.exists())
 
 
 def searched(way: str, memory: Memory, query: str, where: Filter) -> Sequence[Hit | Result]:
@@ -211,8 +234,9 @@ def measure(size: int, folder: Path, server: str) -> Iterator[str]:
         bytes_ = memories[name].store.status()["bytes"]
         yield row(name, f"{loading:,.0f}", f"{settling:,.0f}", f"{bytes_ / 1e6:,.0f}")
     yield ""
-    yield from table("seen", "search", "embedded p50 / p95 ms", "PostgreSQL p50 / p95 ms", "ratio of p50", "shared")
-    yield from latencies(memories)
+    times = ("embedded p50 / p95 ms", "PostgreSQL p50 / p95 ms", "CPU ms embedded", "CPU ms PostgreSQL")
+    yield from table("seen", "search", *times, "ratio of p50", "shared")
+    yield from latencies(memories, server)
     for memory in memories.values():
         memory.close()
     yield ""
