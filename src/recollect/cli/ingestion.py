@@ -109,7 +109,7 @@ def _start_filling(memory: Memory, options: Mapping[str, Any]) -> int:
     config = common_options(options)["config"]
     flags = [f"--{part}={name}" for part, name in scope.items()] + ([f"--config={config}"] if config else [])
     settings = {"RECOLLECT_STORE": kind_of(place).absolute(place), "RECOLLECT_EMBEDDER": memory.settings.embedder}
-    return start(settings, tuple(flags))
+    return start(memory.store, settings, tuple(flags))
 
 
 def _print_report(report: Report, owner: str) -> None:

@@ -115,11 +115,13 @@ def rest(store: Store) -> str:
     return "the rest is being computed" if now.seconds_left is None else f"the rest in {about(now.seconds_left)}"
 
 
-def start(environment: Mapping[str, str], arguments: tuple[str, ...] = ()) -> int:
-    """Start a background process with these additions to the environment, and return its number.
+def start(store: Store, environment: Mapping[str, str], arguments: tuple[str, ...] = ()) -> int:
+    """Start a background process for a store, with these additions to the environment, and return its number.
 
     It has the folder and the settings of this process. It belongs to no terminal, so it goes on when that is closed.
     """
+    if (last := filling(store)) and last.error:
+        _base(store).with_suffix(".json").unlink(missing_ok=True)
     command = [sys.executable, "-m", "recollect", "embed", "--detached", *arguments]
     apart: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
