@@ -6,6 +6,7 @@ The statistics are those of the visible records alone: otherwise one user's reco
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from recollect.stores.database import K1, B, SqlKeywords
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import Index, state_of
 from recollect.stores.sqlite.rows import Connection
-from recollect.stores.sqlite.segments import Array
+from recollect.stores.sqlite.segments import Array, Ints
 from recollect.stores.sqlite.visible import Scores, Visible, best
 from recollect.types import Filter, Progress, RankedList
 
@@ -66,61 +67,68 @@ def bm25(terms: Sequence[str], visible: Visible) -> tuple[Array, Scores, float]:
     """
     if not visible.count:
         return np.zeros(0, dtype=np.int64), np.zeros(0), 0.0
-    positions, counts, sizes = _occurrences(terms, visible)
+    places, counts, sizes, among = _occurrences(terms, visible)
     idfs = [math.log(1 + (visible.count - size + 0.5) / (size + 0.5)) for size in sizes]
-    norms = K1 * (1 - B + B * visible.view.lengths[positions] / visible.mean_length)
-    weights = np.repeat(idfs, sizes) * counts / (counts + norms)
-    scores: Any = np.bincount(positions, weights)  # sums in the order of the terms, whatever the segments are
+    norms = visible.view.lengths[places if among is None else among[places]] * B
+    norms /= visible.mean_length
+    norms += 1 - B
+    norms *= K1
+    norms += counts
+    weights = np.repeat(idfs, sizes)
+    weights *= counts
+    weights /= norms
+    scores: Any = np.bincount(places, weights)  # sums in the order of the terms, whatever the segments are
     matching = np.flatnonzero(scores)
-    return matching, scores[matching], sum(idfs, 0.0)
+    return matching if among is None else among[matching], scores[matching], sum(idfs, 0.0)
 
 
-def _occurrences(terms: Sequence[str], visible: Visible) -> tuple[Array, Array, list[int]]:
-    """The visible positions of the terms, one term after the other; the count at each; how many each term has."""
+def _occurrences(terms: Sequence[str], visible: Visible) -> tuple[Ints, Array, list[int], Ints | None]:
+    """Where the terms occur, one term after the other; the count at each place; how many places each term has.
+
+    Places are positions in the view, or numbers of the visible positions where these are returned.
+    """
     segments, starts = visible.view.segments, visible.view.starts.tolist()
-    hashes = np.array([term_hash(term) for term in terms], dtype=np.uint64)
+    hashes = np.array([_hash(term) for term in terms], dtype=np.uint64)
     spans = [segment.postings(hashes) for segment in segments]
     found = [
-        [
-            (number, *spans[number][term])
-            for number in range(len(segments))
-            if spans[number][term][0] < spans[number][term][1]
-        ]
+        [(number, start, end) for number, span in enumerate(spans) for start, end in (span[term],) if start < end]
         for term in range(len(terms))
     ]
-    total = sum(end - start for parts in found for _, start, end in parts)
-    if total > SEARCH_FACTOR * visible.count:
-        return _looked_up(found, visible)
-    places = [segments[number].places[start:end] for parts in found for number, start, end in parts]
-    counts = [segments[number].counts[start:end] for parts in found for number, start, end in parts]
-    if not places:
-        return np.zeros(0, dtype=np.int64), np.zeros(0), [0] * len(terms)
-    positions, often = np.concatenate(places), np.concatenate(counts)
-    if len(segments) > 1:
-        positions = positions + np.repeat(
-            [starts[number] for parts in found for number, _, _ in parts], [len(part) for part in places]
-        )
     sizes = [sum(end - start for _, start, end in parts) for parts in found]
+    if not any(sizes):
+        return np.zeros(0, dtype=np.int64), np.zeros(0), sizes, None
+    if sum(sizes) > SEARCH_FACTOR * visible.count:
+        return *_looked_up(found, visible), visible.positions
+    spread = [part for parts in found for part in parts]
+    often = np.concatenate([segments[number].counts[start:end] for number, start, end in spread])
+    positions = np.concatenate(
+        [segments[number].places[start:end] for number, start, end in spread], dtype=np.int64, casting="safe"
+    )
+    if len(segments) > 1:
+        positions += np.repeat([starts[part[0]] for part in spread], [end - start for _, start, end in spread])
     if visible.mask is not None:
         admitted = visible.mask[positions]
         ends = np.cumsum(sizes).tolist()
         sizes = [int(np.count_nonzero(admitted[end - size : end])) for end, size in zip(ends, sizes, strict=True)]
         positions, often = positions[admitted], often[admitted]
-    return positions, often, sizes
+    return positions, often, sizes, None
 
 
-def _looked_up(found: Sequence[Sequence[tuple[int, int, int]]], visible: Visible) -> tuple[Array, Array, list[int]]:
+def _looked_up(found: Sequence[Sequence[tuple[int, int, int]]], visible: Visible) -> tuple[Ints, Array, list[int]]:
     """The same for few visible records among long postings: each record is looked for in them."""
-    positions, counts, sizes = list[Array](), list[Array](), list[int]()
+    numbers, counts, sizes = list[Array](), list[Array](), list[int]()
     for parts in found:
         size = 0
         for number, start, end in parts:
-            segment, own = visible.view.segments[number], visible.places[number]
+            segment, (first, own) = visible.view.segments[number], visible.places[number]
             at = np.searchsorted(segment.places[start:end], own) + start
             at[at == end] -= 1
-            here = segment.places[at] == own
-            positions.append(own[here] + visible.view.starts[number])
+            here = np.flatnonzero(segment.places[at] == own)
+            numbers.append(here + first)
             counts.append(segment.counts[at[here]])
-            size += len(positions[-1])
+            size += len(here)
         sizes.append(size)
-    return np.concatenate(positions), np.concatenate(counts), sizes
+    return np.concatenate(numbers), np.concatenate(counts), sizes
+
+
+_hash = lru_cache(10_000)(term_hash)

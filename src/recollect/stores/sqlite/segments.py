@@ -105,10 +105,13 @@ class Segment:
         """The place of each row, and whether it is here."""
         return lookup(*self._by_row, rows)
 
+    @cached_property
+    def _codes(self) -> Mapping[str, Mapping[str, int]]:
+        return {column: {name: code for code, name in enumerate(names, 1)} for column, names in self.names.items()}
+
     def code(self, column: str, name: str) -> int:
         """The number of a name in a column; -1 where no row has it."""
-        names = self.names[column]
-        return names.index(name) + 1 if name in names else -1
+        return self._codes[column].get(name, -1)
 
     def postings(self, hashes: NDArray[np.uint64]) -> list[tuple[int, int]]:
         """For each term the start and end of its places; they are equal where no row has the term."""

@@ -222,6 +222,11 @@ class SqliteVectors(VectorIndex):
         for block, live in zip(stack.blocks, stack.live, strict=True):
             positions = self._positions_of(block, stack, visible.view)
             chosen = live
+            if visible.mask is not None and isinstance(positions, slice):
+                first, end = np.searchsorted(visible.positions, (positions.start, positions.stop))
+                places = visible.positions[first:end] - positions.start
+                yield _Chosen(block, positions, places if live is None else places[live[places]])
+                continue
             if visible.mask is not None:
                 admitted = visible.mask[positions]
                 chosen = admitted if live is None else admitted & live

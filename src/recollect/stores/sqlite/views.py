@@ -92,25 +92,20 @@ class View:
         """The row of each record."""
         return self.gather("rows", positions)  # type: ignore[no-any-return]
 
-    def folds(self, positions: Array) -> list[bytes]:
-        """The hash of each record's folded text."""
-        folds = np.empty((len(positions), 16), dtype=np.uint8)
-        for segment, chosen, places in self.parts(positions):
-            folds[chosen] = segment.fold[places]
-        joined = folds.tobytes()
-        return [joined[start : start + 16] for start in range(0, len(joined), 16)]
-
-    def columns(self, positions: Array) -> tuple[list[int], list[int], list[float], list[str | None]]:
-        """The row, time, importance and decay class of each record."""
-        rows, times = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
-        importances = np.empty(len(positions))
-        decays = np.empty(len(positions), dtype=object)
+    def columns(self, positions: Array) -> tuple[list[int], list[int], list[float], list[str | None], list[bytes]]:
+        """The row, time, importance, decay class and text hash of each record."""
+        count = len(positions)
+        rows, times = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        importances, decays = np.empty(count), np.empty(count, dtype=object)
+        folds = np.empty((count, 16), dtype=np.uint8)
         for segment, chosen, places in self.parts(positions):
             rows[chosen], times[chosen] = segment.rows[places], segment.time[places]
-            importances[chosen] = segment.importance[places]
+            importances[chosen], folds[chosen] = segment.importance[places], segment.fold[places]
             if segment.names["decay"]:
                 decays[chosen] = np.array([None, *segment.names["decay"]], dtype=object)[segment.decay[places]]
-        return rows.tolist(), times.tolist(), importances.tolist(), decays.tolist()
+        joined = folds.tobytes()
+        hashes = [joined[start : start + 16] for start in range(0, len(joined), 16)]
+        return rows.tolist(), times.tolist(), importances.tolist(), decays.tolist(), hashes
 
     def find(self, rows: Ints) -> Ints:
         """The position of the live copy of each row; -1 where there is none."""

@@ -6,8 +6,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from recollect.stores.sqlite.views import View
 from recollect.types import Filter, RankedList, RankedRows, Record
 
 CACHED_SETS = 32
-_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Visible:
@@ -38,11 +37,11 @@ class Visible:
         return np.arange(self.view.total) if self.mask is None else np.flatnonzero(self.mask)
 
     @cached_property
-    def places(self) -> list[NDArray[np.int32]]:
-        """The admitted places of each segment, rising."""
-        bounds = np.searchsorted(self.positions, self.view.starts)
+    def places(self) -> list[tuple[int, NDArray[np.int32]]]:
+        """The admitted places of each segment, rising, and the number of the first of them among all positions."""
+        bounds = np.searchsorted(self.positions, self.view.starts).tolist()
         return [
-            (self.positions[start:end] - offset).astype(np.int32)
+            (start, (self.positions[start:end] - offset).astype(np.int32))
             for start, end, offset in zip(bounds[:-1], bounds[1:], self.view.starts[:-1], strict=True)
         ]
 
@@ -74,7 +73,7 @@ class VisibleSets:
     """A cache of the sets of recent filters, each valid until a record changes or the clock reaches its end."""
 
     def __init__(self) -> None:
-        self._sets: OrderedDict[tuple[Filter, int], _CachedSet] = OrderedDict()
+        self._sets: OrderedDict[tuple[Any, ...], _CachedSet] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, connection: Connection, where: Filter, view: View) -> Visible:
@@ -82,7 +81,10 @@ class VisibleSets:
 
         Of several threads that need the same set at once, one builds it.
         """
-        key = (replace(where, now=_NEVER), view.serial)
+        key = (
+            where.scope, where.any_scope, where.superseded, where.as_of, where.kinds, where.categories, where.tags,
+            where.path, where.since, where.until, view.serial,
+        )  # fmt: skip
         moment = micros(where.moment) or 0
         with self._lock:
             cached = self._sets.setdefault(key, _CachedSet())
@@ -159,16 +161,19 @@ def best(database: Database, view: View, positions: Array, scores: Scores, depth
     count = depth
     while True:
         leading, rounded = _leading(database, view, *_head(positions, scores, count, digits), count)
-        ranked = list(zip(leading.tolist(), view.folds(leading), rounded.tolist(), strict=True))
-        first, duplicates = distinct(ranked, depth)
+        rows, times, importances, decays, folds = view.columns(leading)
+        first, duplicates = distinct(list(zip(range(len(rows)), folds, rounded.tolist(), strict=True)), depth)
         if len(first) >= depth or count >= len(positions):
             break
         count *= 4
     if not first:
         return RankedList("", duplicates=duplicates)
-    rows, times, importances, decays = view.columns(np.array(list(first), dtype=np.int64))
+    columns: list[list[Any]] = [rows, rounded.tolist(), folds, times, importances, decays]
+    if len(first) < len(rows):
+        columns = [[column[place] for place in first] for column in columns]
+    rows, ordered, folds, times, importances, decays = columns
     entries = RankedRows(
-        rows, [score for score, _ in first.values()], [fold for _, fold in first.values()], times, importances, decays,
+        rows, ordered, folds, times, importances, decays,
         lambda chosen: read_records(database, chosen), view.statements,
     )  # fmt: skip
     return RankedList("", entries, duplicates=duplicates)
