@@ -101,10 +101,8 @@ class PostgresContents(Contents):
                     _load_vectors(connection, _new(connection, parts))
                 case _:
                     contents.insert_rows(connection, parts)
-            if parts[0].kind in ("record", "history"):
-                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
 
-        self._database.write(work)
+        self._database.write(work, notify=CHANNEL if parts[0].kind in ("record", "history") else "")
 
     def finish(self, progress: Progress | None = None) -> None:
         """Merge the new records, build the indexes of new spaces, and update the planner's statistics."""

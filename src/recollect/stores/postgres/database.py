@@ -163,11 +163,14 @@ class ConnectionPool:
         self._closed = False
 
     @contextlib.contextmanager
-    def transaction(self, begin: str) -> Iterator[Connection]:
-        """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error."""
+    def transaction(self, begin: str, *after: Condition) -> Iterator[Connection]:
+        """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error.
+
+        The statements `after` follow the commit in the same round trip.
+        """
         with self._begun((begin, ())) as (connection, _):
             yield connection
-            if connection.execute("COMMIT").statusmessage != "COMMIT":
+            if _run(connection, [("COMMIT", ()), *after])[0].statusmessage != "COMMIT":
                 raise psycopg.OperationalError("the server rolled the transaction back")
 
     def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
@@ -218,7 +221,7 @@ class ConnectionPool:
             except IndexError:
                 connection, fresh = self.connect(), True
             try:
-                return connection, _run(connection, statements)
+                return connection, _run(connection, statements)[-1]
             except CONNECTION_LOST:
                 connection.close()
                 if fresh:
@@ -237,12 +240,10 @@ class ConnectionPool:
         connection.close()
 
 
-def _run(connection: Connection, statements: Sequence[Condition]) -> psycopg.Cursor[TupleRow]:
-    """The result of the last statement. Several go to the server at once."""
-    if len(statements) == 1:
-        return connection.execute(statements[0][0], statements[0][1] or None)
-    with connection.pipeline():
-        return [connection.execute(statement, values) for statement, values in statements][-1]
+def _run(connection: Connection, statements: Sequence[Condition]) -> list[psycopg.Cursor[TupleRow]]:
+    """The results of statements, of which several go to the server at once."""
+    with connection.pipeline() if len(statements) > 1 else contextlib.nullcontext():
+        return [connection.execute(statement, values or None) for statement, values in statements]
 
 
 @dataclass(slots=True)
@@ -318,12 +319,19 @@ class PostgresDatabase(SqlDatabase):
             with reading.lock:
                 self._end(reading)
 
-    def write(self, work: Callable[[Connection], T], scope: Scope | None = None, *, first: str = "") -> T:
-        """Run `work` in one transaction, after statements that wait for no lock; again if it conflicts with another."""
+    def write(self, work: Callable[[Connection], T], scope: Scope | None = None, *, notify: str = "") -> T:
+        """Run `work` in one transaction; again if it conflicts with another. A channel may be notified of the commit.
+
+        A commit that notifies holds a lock of the whole database until it ends. So it does not wait for the disk; an
+        empty transaction after it does, together with those of other writers.
+        """
+        begin, after = f"{_BEGIN_WRITE}; {set_scope(scope)}", list[Condition]()
+        if notify:
+            begin += f"; SET LOCAL synchronous_commit TO off; SELECT pg_notify('{notify}', '{self.schema}')"
+            after = [("SELECT pg_current_xact_id()", ())]
 
         def attempt() -> T:
-            begin = f"{_BEGIN_WRITE}; {set_scope(scope)}; {first}"
-            with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
+            with translated(self.address, CONFLICTS), self._main.transaction(begin, *after) as connection:
                 return work(connection)
 
         return self._written(attempt)
@@ -336,14 +344,6 @@ class PostgresDatabase(SqlDatabase):
                 self._main.at_once(statements)
 
         self._written(attempt)
-
-    def flush(self) -> None:
-        """Wait until all that was committed is on the disk, in a transaction that holds no lock.
-
-        Commits that notify hold a lock until they end, and would be flushed one after the other.
-        """
-        with translated(self.address):
-            self._main.one("SELECT pg_current_xact_id()")
 
     def _written(self, attempt: Callable[[], T]) -> T:
         self.check()

@@ -230,7 +230,6 @@ class PostgresRecords(SqlRecords):
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords, scope: Scope | None = None) -> None:
         super().__init__(database, scope)
         self._keywords = keywords
-        self._first = f"SET LOCAL synchronous_commit TO off; SELECT pg_notify('{CHANNEL}', '{database.schema}')"
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         stored: list[Record] = []
@@ -239,8 +238,7 @@ class PostgresRecords(SqlRecords):
             puts = (change for group in batch for change in group if isinstance(change, Put))
             writer = self._keywords.writer.ahead(put.record for put in puts)
             try:
-                stored += self._database.write(partial(self._apply, batch, writer), self._scope, first=self._first)
-                self._database.flush()
+                stored += self._database.write(partial(self._apply, batch, writer), self._scope, notify=CHANNEL)
             except RecollectError as error:
                 error.applied = applied
                 raise
