@@ -86,9 +86,10 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
         ),
     ),
     "postgresql": (
-        ("postgres.records", {"MERGE_CHANCE": 2}),
-        ("postgres.keywords", {"MERGE_BATCH": 3, "SPARSE": -(10**9)}),
+        ("postgres.records", {"MERGE_CHANCE": 2, "SETTLE_CHANCE": 2}),
+        ("postgres.keywords", {"MERGE_BATCH": 3, "SPARSE": 0, "DENSE": 0}),
         ("postgres.postings", {"TALLY_MERGE_CHANCE": 2}),
+        ("postgres.vectors", {"EXACT_UP_TO": 0, "MAX_UNSETTLED": 1, "SETTLE_BATCH": 2}),
     ),
 }
 """Sizes from which a store does things another way, so small that a store of a few records does them, too."""

@@ -243,7 +243,7 @@ class PostgresRecords(SqlRecords):
                 error.applied = applied
                 raise
             applied += len(batch)
-            chance = random.randrange(MERGE_CHANCE) / sum(map(len, batch))  # noqa: S311  (not a secret)
+            chance = random.randrange(MERGE_CHANCE) / max(1, sum(map(len, batch)))  # noqa: S311  (not a secret)
             if chance < 1:
                 self._keywords.merge()
             if chance < MERGE_CHANCE / SETTLE_CHANCE:
