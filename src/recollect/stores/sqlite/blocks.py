@@ -191,7 +191,7 @@ class Scan:
         products = np.empty(len(codes), dtype=np.float32)
 
         def multiply(start: int) -> None:
-            from numkong import cdist
+            from simsimd import cdist
 
             part = slice(start, start + SHARE_ROWS)
             whole = np.asarray(cdist(self._codes, codes[part], "dot")).ravel()
@@ -206,7 +206,7 @@ class Scan:
 
 
 def share(work: Callable[[int], None], starts: Sequence[int]) -> None:
-    """Do pieces of work with as many threads as there are cores; NumKong does not hold the interpreter's lock."""
+    """Do pieces of work with as many threads as there are cores; SimSIMD does not hold the interpreter's lock."""
     if len(starts) > 1 and cores() > 1:
         list(_threads().map(work, starts))
     else:
