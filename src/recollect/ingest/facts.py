@@ -78,7 +78,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ProposedFact:
     """A fact that the model proposes."""
 
     text: str
@@ -211,12 +211,12 @@ def tokens(conversation: Sequence[dict[str, str]]) -> int:
     return -(-size // BYTES_A_TOKEN)
 
 
-def parse(answer: str) -> tuple[list[Candidate], list[str]]:
+def parse(answer: str) -> tuple[list[ProposedFact], list[str]]:
     """The facts of an answer, and its malformed lines.
 
     Raises LlmError for an answer that was cut off, or has neither a fact nor an empty list: the piece is not done.
     """
-    candidates: list[Candidate] = []
+    candidates: list[ProposedFact] = []
     malformed: list[str] = []
     rest = ""
     for value, text in _objects(answer):
@@ -263,7 +263,7 @@ class Judge:
         bad = [FactVerdict("malformed", line, lines=piece.lines, reason=reason) for line in malformed]
         return [*(self._judge(piece, candidate) for candidate in candidates), *bad]
 
-    def _judge(self, piece: Piece, candidate: Candidate) -> FactVerdict:
+    def _judge(self, piece: Piece, candidate: ProposedFact) -> FactVerdict:
         text, span = candidate.text, candidate.span
         lines = piece.find(span) if len("".join(span.split())) >= MIN_SPAN else None
         if lines is None:
@@ -328,7 +328,7 @@ def _objects(answer: str) -> Iterator[tuple[Any, str]]:
             yield each, text
 
 
-def _candidate(value: Any) -> Candidate | None:
+def _candidate(value: Any) -> ProposedFact | None:
     if not isinstance(value, Mapping):
         return None
     text = _line(value.get("text"))
@@ -336,7 +336,7 @@ def _candidate(value: Any) -> Candidate | None:
         return None
     span, tags = value.get("span"), value.get("tags")
     labels = [_label(tag) for tag in tags] if isinstance(tags, list) else []
-    return Candidate(
+    return ProposedFact(
         text=text,
         span=well_formed(span).strip() if isinstance(span, str) else "",
         category=_label(value.get("category")) or None,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from recollect.errors import LlmError
-from recollect.ingest.facts import Candidate, parse
+from recollect.ingest.facts import ProposedFact, parse
 
 ONE = '{"text": "The port is 8080.", "span": "port 8080"}'
 TWO = '{"text": "It runs on Linux.", "span": "runs on Linux"}'
@@ -98,9 +98,9 @@ def test_invalid_labels_are_dropped_and_the_fact_stays():
     (said,), _ = parse(
         '{"text": " A  fact. ", "span": 5, "category": ["x"], "tags": ["Ops", 7, "ops", "y%s"]}' % ("y" * 50)
     )
-    assert said == Candidate("A fact.", tags=("ops",))
+    assert said == ProposedFact("A fact.", tags=("ops",))
     (said,), _ = parse('{"text": "A.", "category": "Decision", "tags": "not a list", "supersedes": " id-1 "}')
-    assert said == Candidate("A.", category="decision", supersedes="id-1")
+    assert said == ProposedFact("A.", category="decision", supersedes="id-1")
 
 
 def test_lone_surrogate_does_not_reach_the_store():
