@@ -490,6 +490,36 @@ def test_memory_used_after_a_fork_raises(path: Path, run_python: Any, use: str) 
     assert parent == "2"
 
 
+SCANNED = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")
+from recollect import Memory
+from recollect.config import Settings
+from recollect.stores.sqlite import blocks, vectors
+
+blocks.SHARE_ROWS, vectors.FEW = 2, 0  # as for more vectors than one thread scans
+
+def search():
+    with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as memory:
+        return len(memory.search("heron", limit=3, fetch_k=3).results)
+
+with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as memory:
+    memory.add_many([{"text": f"heron {number}"} for number in range(20)])
+assert search() == 3
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    os._exit(0 if search() == 3 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_store_opened_after_a_fork_scans_vectors(path: Path, run_python: Any) -> None:
+    """The threads that scan belong to the parent, so the child starts its own."""
+    run_python(SCANNED, path)
+
+
 CREATE = """
 import fcntl, sys
 from recollect import Memory

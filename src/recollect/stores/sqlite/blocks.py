@@ -208,7 +208,7 @@ class Scan:
 def share(work: Callable[[int], None], starts: Sequence[int]) -> None:
     """Do pieces of work with as many threads as there are cores; SimSIMD does not hold the interpreter's lock."""
     if len(starts) > 1 and cores() > 1:
-        list(_threads().map(work, starts))
+        list(_threads(os.getpid()).map(work, starts))
     else:
         for start in starts:
             work(start)
@@ -221,7 +221,7 @@ def cores() -> int:
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
+def _threads(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (a forked process has no thread of its parent's)
     return ThreadPoolExecutor(cores(), thread_name_prefix="recollect-scan")
 
 
