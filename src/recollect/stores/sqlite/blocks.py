@@ -202,7 +202,8 @@ class Scan:
 
     def exactly(self, vectors: Matrix) -> NDArray[np.float64]:
         """The products in double precision, so that none depends on the others in the matrix."""
-        return vectors.astype(np.float64) @ self._exact
+        products: NDArray[np.float64] = np.vecdot(vectors.astype(np.float64), self._exact)
+        return products
 
 
 def share(work: Callable[[int], None], starts: Sequence[int]) -> None:

@@ -36,6 +36,7 @@ LARGEST_ROWS = 65_536  # vectors of a file that is not merged any more: 126 MB w
 DIGITS = 6  # of a cosine: records whose cosines differ less tie
 MARGIN = 1e-5  # more than the error of a cosine in single precision
 FEW = 2_000  # visible vectors of which all are compared exactly
+SAMPLED = 4  # times as many are compared exactly to learn what the last of the best has at least
 GATHER_BELOW = 0.1  # the share of visible vectors below which copying them is faster than scanning all
 
 
@@ -82,11 +83,14 @@ class SqliteVectors(VectorIndex):
             heads: Sequence[_Chosen] = parts
             if (count := sum(part.count for part in parts)) > FEW:
                 rough = [(part, part.rough(scan), scan.bound(part.block)) for part in parts]
-                lower = np.concatenate([products - bound for _, products, bound in rough])
+                products = np.concatenate([each for _, each, _ in rough])
             for wanted in (depth * 4**power for power in range(count)):
-                if FEW < count > wanted:
-                    edge = np.partition(lower, count - wanted)[count - wanted] - 10.0**-DIGITS
-                    heads = [part.among(products >= edge - bound) for part, products, bound in rough]
+                if FEW < count > (some := wanted * SAMPLED):
+                    # As many records as are wanted have this product at least, so none below it is among the best.
+                    likely = np.partition(products, count - some)[count - some]
+                    exact = [scan.exactly(part.among(each >= likely).vectors()) for part, each, _ in rough]
+                    edge = np.sort(np.concatenate(exact))[-wanted] - 10.0**-DIGITS
+                    heads = [part.among(each >= edge - bound) for part, each, bound in rough]
                 else:
                     heads = parts
                 positions = np.concatenate([head.positions() for head in heads])
