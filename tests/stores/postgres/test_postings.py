@@ -17,6 +17,7 @@ from recollect.errors import UsageError
 from recollect.stores.database import K1, B
 from recollect.stores.postgres import PostgresStore, keywords
 from recollect.stores.postgres.health import _BLOCKS
+from recollect.stores.postgres.postings import MERGE_LOCK
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Restore, Supersede
 
 WORDS = ["heron", "egret", "stork", "crane", "ibis", "bittern", "spoonbill"]
@@ -155,6 +156,23 @@ def test_purged_words_leave_the_blocks(store: PostgresStore) -> None:
     for table in ("documents", "blocks", "removals"):
         assert numbers(store, f"SELECT count(*) FROM {table} WHERE {table}::text LIKE '%xyzzy%'") == (0,)
     assert [key for key, _ in found(store, ["heron"], EVERYTHING)] == ["other"]
+
+
+def test_purge_while_another_process_merges_says_so(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is gone from every answer; its words are removed from the blocks by the next one."""
+    monkeypatch.setattr("recollect.stores.postgres.database.WAIT_SECONDS", 1)
+    store = PostgresStore(place)
+    store.records.apply([[Put(Record("secret", "heron xyzzy"))]])
+    store.keywords.merge_all()
+    store.records.apply([[Forget("secret", purge=True)]])
+    with store._database.connect() as merging:
+        schema = "current_schema()::regnamespace::oid::integer"
+        merging.execute(f"SELECT pg_advisory_lock({MERGE_LOCK}, {schema})")
+        assert "being merged" in (store.scrub() or "")
+        assert found(store, ["xyzzy"], EVERYTHING) == []
+    store.scrub()
+    assert numbers(store, "SELECT count(*) FROM blocks WHERE term = 'xyzzy'") == (0,)
+    store.close()
 
 
 def test_interrupted_analysis_continues(store: PostgresStore, place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,12 @@ class PostgresStore(SqlStore):
 
         Small tables are rewritten, unless somebody reads them. Large ones are vacuumed, so that the space is reused.
         """
-        self.keywords.merge_all()  # removed records are in its blocks until then
+        try:
+            self.keywords.merge_all()  # removed records are in its blocks until then
+        except StoreError as error:
+            if not isinstance(error.__cause__, pg.LockNotAvailable):
+                raise
+            return "purged records are in no answer; words of them stay in blocks, which are being merged: purge again"
         with self._database.connect() as connection, translated(self._database.address):
             if self._database.row_security(connection):
                 return "purged records are in no answer; their bytes stay until the owner of the tables vacuums them"
