@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import UPGRADE, EmbedderError, StoreError, UsageError
-from recollect.types import Filter, Hit, RankedList, Record, Scope
+from recollect.types import Filter, Record, Scope
 from recollect.types.records import EPOCH as EPOCH  # noqa: PLC0414  (times of stores)
 from recollect.types.records import micros as micros  # noqa: PLC0414
 
@@ -120,18 +120,6 @@ class Dialect:
             yield "time >= %s", [micros(where.since)]
         if where.until:
             yield "time < %s", [micros(where.until)]
-
-    def hits(self, connection: Any, rows: Mapping[int, tuple[float, bytes]], duplicates: int) -> RankedList:
-        """A ranked list of the records in these rows, with their scores and text hashes."""
-        select = self.select.replace("SELECT", "SELECT records.row,", 1)
-        found = connection.execute(f"{select} WHERE records.row = ANY(%s)", (list(rows),))
-        records = {row: from_row(fields) for row, *fields in found}
-        entries = (
-            Hit(records[row].id, score, record=records[row], text_hash=fold)
-            for row, (score, fold) in rows.items()
-            if row in records
-        )
-        return RankedList("", tuple(entries), duplicates=duplicates)
 
 
 def reader(own: Scope | None, where: Filter | None) -> Scope | None:

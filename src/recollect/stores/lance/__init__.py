@@ -84,9 +84,7 @@ class LanceSpaces(SqliteSpaces):
 class LanceContents(SqliteContents):
     """Dump and load the file, which has all vectors."""
 
-    def __init__(self, database: Any, keywords: Any, spaces: LanceSpaces) -> None:
-        super().__init__(database, keywords)
-        self._spaces = spaces
+    _spaces: LanceSpaces
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[SqlSnapshot]:

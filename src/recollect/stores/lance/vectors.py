@@ -107,6 +107,12 @@ class LanceVectors(SqliteVectors):
             numbers = np.where(mask, numbers[: len(mask)], GONE)
         return np.flatnonzero(numbers > WITHOUT), np.flatnonzero(numbers == WITHOUT)
 
+    def scrub(self) -> bool:
+        """Rewrite files that were made while the same file was used without LanceDB."""
+        with self._database.read() as connection:
+            made = self._index.files_of(connection, self._number) is not None
+        return super().scrub() if made else True
+
     def _recover(self) -> None:
         """Build a lost table again. A read-only store searches the vectors in the file instead."""
         if not self._database.read_only:

@@ -49,7 +49,7 @@ class SqliteStore(SqlStore):
         self.joins = SqliteJoins(self._database)
         self.changes = SqliteChanges(self._database)
         self.records = SqliteRecords(self._database)
-        self.contents = SqliteContents(self._database, self.keywords)
+        self.contents = SqliteContents(self._database, self.keywords, self.spaces)
 
     def within(self, scope: Scope) -> SqliteStore:  # noqa: ARG002
         """Itself: whoever can read the file can read all of it."""

@@ -12,6 +12,7 @@ from recollect.stores.sqlite.index import raise_epoch
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.records import EVENTS_OF, next_row
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
+from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress
 from recollect.types.protocols import Contents, Part
 
@@ -28,9 +29,10 @@ _INSERT_EVENT = "INSERT OR IGNORE INTO history (seq, id, action, at, detail, row
 class SqliteContents(Contents):
     """Reads and writes all that one SQLite store holds."""
 
-    def __init__(self, database: Database, keywords: SqliteKeywords) -> None:
+    def __init__(self, database: Database, keywords: SqliteKeywords, spaces: SqliteSpaces) -> None:
         self._database = database
         self._keywords = keywords
+        self._spaces = spaces
 
     @property
     def identity(self) -> str:
@@ -69,6 +71,8 @@ class SqliteContents(Contents):
     def finish(self, progress: Progress | None = None) -> None:
         """Bring the index up to date."""
         self._keywords.catch_up(progress)
+        if (active := self._spaces.active) is not None:
+            self._spaces.open(active).coverage()
 
 
 def _stored(connection: Connection, part: Part) -> Part | None:

@@ -59,7 +59,8 @@ def state_of(connection: Connection) -> State:
     """The state of a connection's snapshot, read once."""
     if connection.state is None:
         seq, number, store, language, epoch = connection.execute(
-            "SELECT (SELECT ifnull(max(seq), 0) FROM history), (SELECT ifnull(max(number), 0) FROM embeddings),"
+            "SELECT (SELECT ifnull(max(seq), 0) FROM history),"
+            " (SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'embeddings'),"
             " (SELECT value FROM meta WHERE key = 'id'), (SELECT value FROM meta WHERE key = 'language'),"
             " (SELECT value FROM meta WHERE key = 'epoch')"
         ).get
