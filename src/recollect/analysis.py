@@ -35,7 +35,8 @@ LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they a
 MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
 MAX_QUERY_TERMS = 512  # distinct terms of one query; further terms of a long pasted text make no visible difference
 CACHED_WORDS = 100_000  # words whose terms are cached: about 30 MB
-CACHED_CHUNKS = 200_000  # chunks between white space whose hashes are cached: about 60 MB, in a process that indexes
+HASH_BYTES = 8  # of a term in an index
+CACHED_CHUNKS = 200_000  # chunks between white space whose hashes are cached: about 50 MB, in a process that indexes
 LONGEST_CACHED = 40  # characters of a chunk between white space whose hashes are cached: longer ones rarely repeat
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
@@ -99,18 +100,25 @@ class Analyzer:
                 yield Token(term, places[start][0] if places else start, places[end - 1][1] if places else end, stop)
 
     def hashed(self, text: str) -> tuple[list[int], int]:
-        """The hashes of the terms of `tokens`, in their order, and how many of the terms are not stop words.
+        """The hashes of the terms of `tokens`, in their order, and how many of the terms are not stop words."""
+        packed, length = self.packed(text)
+        return [
+            int.from_bytes(packed[at : at + HASH_BYTES], "little") for at in range(0, len(packed), HASH_BYTES)
+        ], length
+
+    def packed(self, text: str) -> tuple[bytes, int]:
+        """The same with the hashes as bytes, little endian, for an index of many texts.
 
         No term contains white space, so the hashes of each chunk between white space can be cached.
         """
         chunks = _chunks(self.language)
-        hashes: list[int] = []
+        hashes: list[bytes] = []
         length = 0
         for chunk in _normalised(text)[0].split():
             found, counted = chunks[chunk.strip(_AROUND)]
-            hashes += found
+            hashes.append(found)
             length += counted
-        return hashes, length
+        return b"".join(hashes), length
 
     def query(self, text: str) -> list[str]:
         """The distinct terms of a query: no stop words, unless it has nothing else; pairs, not single characters."""
@@ -130,21 +138,24 @@ class Analyzer:
 
 def term_hash(term: str) -> int:
     """The hash of a term: 64 bits, without sign, the same on every machine."""
-    return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(_hash(term), "little")
 
 
-class _Chunks(dict[str, tuple[tuple[int, ...], int]]):
+def _hash(term: str) -> bytes:
+    return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
+
+
+class _Chunks(dict[str, tuple[bytes, int]]):
     """Each chunk of normalised text → the hashes of its terms, and how many of them are not stop words."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._language = language
 
-    def __missing__(self, chunk: str) -> tuple[tuple[int, ...], int]:
+    def __missing__(self, chunk: str) -> tuple[bytes, int]:
         if chunk.isascii() and chunk.isalpha() and (chunk.islower() or chunk.istitle() or chunk.isupper()):
             lower = chunk.lower()  # most chunks are one plain word; what follows gives the same, in ten times the time
-            hashes: tuple[int, ...] = (term_hash(_stem(self._language, lower)[:MAX_TERM]),)
-            entry = hashes, int(lower not in _stopwords(self._language))
+            entry = _hash(_stem(self._language, lower)[:MAX_TERM]), int(lower not in _stopwords(self._language))
         else:
             terms: list[tuple[str, bool]] = []
             for match in _words(chunk):
@@ -152,7 +163,7 @@ class _Chunks(dict[str, tuple[tuple[int, ...], int]]):
                     terms += [(gram[0], False) for gram in _grams(match.group(), 0)]
                 else:
                     terms += _terms(self._language, match.group())
-            entry = tuple(term_hash(term) for term, _ in terms), sum(not stop for _, stop in terms)
+            entry = b"".join([_hash(term) for term, _ in terms]), sum(not stop for _, stop in terms)
         if len(chunk) <= LONGEST_CACHED:
             if len(self) >= CACHED_CHUNKS:
                 self.clear()

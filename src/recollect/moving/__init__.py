@@ -252,7 +252,7 @@ def _verified(
             if stored and stored.kind == "history" and comparison.apart:  # under the number that it had
                 there = Part("history", (part.values[0], *stored.values[1:]))
             line = export_format.to_line(part)
-            if there is not None and export_format.to_line(there) == line:
+            if there is not None and (there == part or export_format.to_line(there) == line):
                 sums.add(part, line)
                 continue
             kept[part.kind] += 1

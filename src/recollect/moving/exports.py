@@ -21,6 +21,7 @@ from recollect.errors import FailedError, UsageError
 from recollect.moving import format as export_format
 from recollect.stores.rows import passage_hash
 from recollect.types.protocols import FIELDS, Part
+from recollect.types.records import passage_of
 
 STANDARD = "-"  # the name of standard output, and of standard input
 LONGEST_LINE = 64_000_000  # bytes; a record of a million characters is far shorter
@@ -33,6 +34,7 @@ LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would stand above a
 _GZIP = b"\x1f\x8b"
 _START = b'{"recollect":"export"'
 _ORDER = list(FIELDS)
+_DECODER = json.JSONDecoder(parse_float=export_format.finite, parse_constant=export_format.finite)
 
 
 def write(place: str, content: Iterable[bytes]) -> None:
@@ -172,8 +174,7 @@ class ExportFile:
 
 def passage(part: Part) -> bytes:
     """The hash under which the vectors of a record are stored."""
-    text, title = part.values[2], part.values[3]
-    return passage_hash(f"{title}\n{text}" if title else text)
+    return passage_hash(passage_of(part.values[3], part.values[2]))
 
 
 class _Checks:
@@ -193,7 +194,7 @@ class _Checks:
             raise ValueError("something follows the end")
         if number == 1 and not line.startswith(_START):
             raise ValueError("it does not begin as an export of Recollect does")
-        fields = json.loads(line, parse_float=export_format.finite, parse_constant=export_format.finite)
+        fields = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
         self.ended = isinstance(fields, dict) and fields.get("part") == "end"
         if number == 1:
             version = export_format.VERSION

@@ -28,6 +28,8 @@ LARGEST_NS = 2**63 - 1  # nanoseconds since 1970 need more
 LARGEST_DIMENSION = 65_536
 HASH_BYTES = 16
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
 Reader: TypeAlias = Callable[[Any], Any]
 """Turns a value of JSON into the value that stores use; raises ValueError with what it must be."""
 
@@ -51,7 +53,7 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be text")  # noqa: TRY004  (everything wrong with a line is one kind of error)
     try:
-        value.encode()
+        _ = value.isascii() or value.encode()
     except UnicodeEncodeError:
         raise ValueError("holds half of a surrogate pair") from None
     return value
@@ -323,4 +325,4 @@ def written(parts: Iterable[Part], total: Sum) -> Iterator[bytes]:
 
 def dumped(fields: Mapping[str, Any]) -> bytes:
     """An object as a line."""
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return _ENCODER.encode(fields).encode() + b"\n"

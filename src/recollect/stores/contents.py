@@ -63,10 +63,12 @@ def part_of(kind: str, row: Sequence[Any]) -> Part:
     """The part of a row of `selects`."""
     values = list(row)
     if kind == "record":
-        values[5] = tuple(json.loads(values[5]) if isinstance(values[5], str) else values[5])
+        values[5] = (
+            () if values[5] == "[]" else tuple(json.loads(values[5]) if isinstance(values[5], str) else values[5])
+        )
         values[18] = bool(values[18])
     elif kind == "history":
-        values[4] = json.loads(values[4])
+        values[4] = {} if values[4] == "{}" else json.loads(values[4])
     return Part(kind, tuple(values))
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.analysis import Analyzer
+from recollect.analysis import HASH_BYTES, Analyzer
 from recollect.errors import StoreError
 from recollect.ranking import Statement, statement
 from recollect.stores.database import TITLE_WEIGHT
@@ -168,27 +168,29 @@ class _Names(dict[str | None, int]):
 
 def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     """The segment of records that were selected as `SELECTED`."""
-    columns = list(zip(*records, strict=True)) or [()] * SELECTED_COLUMNS
-    row, kinds, titles, texts, user, agent, session, importance, decay, time, expires, edited, superseded, folds = (
-        columns
-    )
-    hashes, ends, lengths, title_ends = list[int](), [0], list[int](), list[tuple[int, int]]()
+    hashes, ends, lengths, title_ends = list[bytes](), [0], list[int](), list[tuple[int, int]]()
     words, word_ends, word_count = list[int](), [0], list[int]()
-    for kind, title, text in zip(kinds, titles, texts, strict=True):
-        found, length = analyzer.hashed(text)
+    others: list[tuple[Any, ...]] = []  # without the texts, of which there may be much more than fits into memory
+    for record in records:
+        kind, title, text = record[1:4]
+        others.append((record[0], kind, *record[4:]))
+        end = ends[-1]
+        found, length = analyzer.packed(text)
         if title:
-            in_title, counted = analyzer.hashed(title)
-            title_ends.append((len(hashes), len(hashes) + len(in_title)))
-            hashes += in_title
+            in_title, counted = analyzer.packed(title)
+            hashes.append(in_title)
+            title_ends.append((end, end := end + len(in_title) // HASH_BYTES))
             length += counted
-        hashes += found
-        ends.append(len(hashes))
+        hashes.append(found)
+        ends.append(end + len(found) // HASH_BYTES)
         lengths.append(length or 1)
         stated = statement(kind, text)
         words += stated.words
         word_ends.append(len(words))
         word_count.append(stated.length)
-    weights = np.ones(len(hashes), dtype=np.int64)
+    columns = list(zip(*others, strict=True)) or [()] * (SELECTED_COLUMNS - 2)
+    row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, folds = columns
+    weights = np.ones(ends[-1], dtype=np.int64)
     for start, end in title_ends:
         weights[start:end] = int(TITLE_WEIGHT)
     places = np.repeat(np.arange(len(row), dtype=np.int32), np.diff(_ints(ends)))
@@ -204,7 +206,7 @@ def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         length=np.array(lengths, dtype=np.int32), words=np.array(words, dtype=np.uint32),
         word_starts=_ints(word_ends), word_count=np.array(word_count, dtype=np.int32),
-        **_grouped(np.array(hashes, dtype=np.uint64), places, weights),
+        **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
 
