@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import re
@@ -92,6 +93,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         # uvicorn raises the signal again after it has shut down; the handler ignores that.
         with _on_signal(lambda: setattr(server, "should_exit", True)):
             notice(f"serving at http://{address}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
+            gc.freeze()  # no collection looks at what the start has made
             server.run(sockets=[listener])
 
 
