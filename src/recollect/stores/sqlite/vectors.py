@@ -89,12 +89,15 @@ class SqliteVectors(VectorIndex):
                     # As many records as are wanted have this product at least, so none below it is among the best.
                     likely = np.partition(products, count - some)[count - some]
                     exact = [scan.exactly(part.among(each >= likely).vectors()) for part, each, _ in rough]
-                    edge = np.sort(np.concatenate(exact))[-wanted] - 10.0**-DIGITS
-                    heads = [part.among(each >= edge - bound) for part, each, bound in rough]
+                    edge = np.sort(np.concatenate(exact))[-wanted]
+                    heads = [part.among(each >= edge - 10.0**-DIGITS - bound) for part, each, bound in rough]
                 else:
-                    heads = parts
+                    heads, edge = parts, np.float64(-np.inf)
                 positions = np.concatenate([head.positions() for head in heads])
                 cosines = np.concatenate([scan.exactly(head.vectors()) for head in heads])
+                # Below the edge only some were found. They must not take the places that duplicates leave.
+                whole = cosines.round(DIGITS) >= edge.round(DIGITS)
+                positions, cosines = positions[whole], cosines[whole]
                 matches = best(self._database, visible.view, positions, cosines, depth, digits=DIGITS)
                 if len(matches.entries) >= depth or len(positions) == count:
                     return matches
