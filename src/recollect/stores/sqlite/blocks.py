@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import StoreError
-from recollect.stores.sqlite.segments import Ints, Mask, lookup, map_arrays, without, write_arrays
+from recollect.stores.sqlite.segments import ALIGNED, Ints, Mask, lookup, map_arrays, without, write_arrays
 from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
 
 LEVELS = 127  # of eight bits with a sign
@@ -45,6 +46,8 @@ class Block:
     longest: float = 0.0
     error: float = 0.0
     file: str = ""
+    number: int = -1
+    """The descriptor of the file."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -58,6 +61,14 @@ class Block:
     def highest(self) -> int:
         """The highest row."""
         return int(self._by_row[0][-1]) if len(self.rows) else 0
+
+    def vectors(self, places: Ints | None, *, sparing: bool = False) -> Matrix:
+        """The exact vectors at some places, or all. `sparing` reads from the file: a map occupies what lies around."""
+        if places is None or not sparing or self.number < 0:
+            return self.exact if places is None else self.exact[places]
+        width = self.exact.itemsize * self.exact.shape[1]
+        start = os.fstat(self.number).st_size - -(-self.exact.nbytes // ALIGNED) * ALIGNED
+        return joined((os.pread(self.number, width, start + place * width) for place in places.tolist()), width // 4)
 
     def find(self, rows: Ints) -> tuple[Ints, Mask]:
         """The place of each row, and whether it is here."""
@@ -105,10 +116,14 @@ def write_block(block: Block, path: Path) -> tuple[int, int]:
 def map_block(path: Path, size: int) -> Block:
     """The block in a file."""
     arrays, extra = map_arrays(path, size)
+    number = os.open(path, os.O_RDONLY) if hasattr(os, "pread") else -1
     try:
-        return Block(**arrays, longest=extra["longest"], error=extra["error"], file=path.name)
+        block = Block(**arrays, longest=extra["longest"], error=extra["error"], file=path.name, number=number)
     except (TypeError, KeyError) as error:
         raise StoreError(f"{path} is damaged") from error
+    if number >= 0:
+        finalize(block, os.close, number)
+    return block
 
 
 @dataclass(frozen=True, eq=False)

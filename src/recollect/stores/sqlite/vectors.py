@@ -37,6 +37,7 @@ DIGITS = 6  # of a cosine: records whose cosines differ less tie
 MARGIN = 1e-5  # more than the error of a cosine in single precision
 FEW = 2_000  # visible vectors of which all are compared exactly
 SAMPLED = 4  # times as many are compared exactly to learn what the last of the best has at least
+SPARING_FROM = 200_000  # vectors of a store from which exact ones are read, not mapped: 300 MB with 384 dimensions
 GATHER_BELOW = 0.1  # the share of visible vectors below which copying them is faster than scanning all
 
 
@@ -79,7 +80,8 @@ class SqliteVectors(VectorIndex):
         check_dimension(vector, self._space.dimension)
         with self._database.read() as connection:
             visible, scan = self._index.visible(connection, where), Scan(vector)
-            parts = [part for part in self._parts(self._follow(connection), visible) if part.count]
+            stack = self._follow(connection)
+            parts = [part for part in self._parts(stack, visible) if part.count]
             heads: Sequence[_Chosen] = parts
             if (count := sum(part.count for part in parts)) > FEW:
                 rough = [(part, part.rough(scan), scan.bound(part.block)) for part in parts]
@@ -226,20 +228,21 @@ class SqliteVectors(VectorIndex):
 
     def _parts(self, stack: Stack, visible: Visible) -> Iterator[_Chosen]:
         """The vectors of visible records, block by block."""
+        sparing = stack.count >= SPARING_FROM
         for block, live in zip(stack.blocks, stack.live, strict=True):
             positions = self._positions_of(block, stack, visible.view)
             chosen = live
             if visible.mask is not None and isinstance(positions, slice):
                 first, end = np.searchsorted(visible.positions, (positions.start, positions.stop))
                 places = visible.positions[first:end] - positions.start
-                yield _Chosen(block, positions, places if live is None else places[live[places]])
+                yield _Chosen(block, positions, places if live is None else places[live[places]], sparing)
                 continue
             if visible.mask is not None:
                 admitted = visible.mask[positions]
                 chosen = admitted if live is None else admitted & live
             if not isinstance(positions, slice) and len(positions) and int(positions.min()) < 0:
                 chosen = positions >= 0 if chosen is None else chosen & (positions >= 0)
-            yield _Chosen(block, positions, None if chosen is None else np.flatnonzero(chosen))
+            yield _Chosen(block, positions, None if chosen is None else np.flatnonzero(chosen), sparing)
 
     def _positions_of(self, block: Block, stack: Stack, view: View) -> Any:
         """The position of each vector's record in a view, as a slice where they follow each other.
@@ -264,7 +267,8 @@ class _Chosen:
 
     block: Block
     where: Any
-    places: Ints | None = None
+    places: Ints | None
+    sparing: bool
 
     @property
     def count(self) -> int:
@@ -284,7 +288,7 @@ class _Chosen:
         return positions
 
     def vectors(self) -> Matrix:
-        return self.block.exact if self.places is None else self.block.exact[self.places]
+        return self.block.vectors(self.places, sparing=self.sparing)
 
     def rough(self, scan: Scan) -> Products:
         """Their products in eight bits."""
