@@ -16,7 +16,7 @@ import pytest
 from recollect import Memory
 from recollect.cli import main
 from recollect.config import Settings
-from recollect.stores.sqlite.folder import Folder
+from recollect.stores.sqlite.manifest import Folder
 from recollect.stores.sqlite.segments import Segment, merged
 
 

@@ -75,7 +75,7 @@ def _rough(chance: random.Random) -> np.ndarray:
 
 SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
     "sqlite": (
-        ("sqlite.folder", {"WRITTEN_ROWS": 2, "FACTOR": 3}),
+        ("sqlite.manifest", {"WRITTEN_ROWS": 2, "FACTOR": 3}),
         ("sqlite.index", {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "LARGEST_ROWS": 64}),
         ("sqlite.keywords", {"SEARCH_FACTOR": 0}),
         ("sqlite.views", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8}),

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from recollect.errors import SupersessionCycle, UsageError
-from recollect.stores.sqlite import SqliteStore, folder, index, vectors
+from recollect.stores.sqlite import SqliteStore, index, manifest, vectors
 from recollect.stores.sqlite.segments import map_segment
 from recollect.types import Filter, Forget, Put, RankedList, Record, Scope, Supersede, VectorSpace
 
@@ -33,9 +33,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written and merged as soon as there are a few rows."""
     monkeypatch.setattr(index, "COLD_ROWS", 8)
     monkeypatch.setattr(vectors, "COLD_ROWS", 8)
-    for module in (index, vectors, folder):
+    for module in (index, vectors, manifest):
         monkeypatch.setattr(module, "WRITTEN_ROWS", 16)
-    monkeypatch.setattr(folder, "FACTOR", 3)
+    monkeypatch.setattr(manifest, "FACTOR", 3)
     monkeypatch.setattr(vectors, "FEW", 10)
 
 
@@ -190,7 +190,7 @@ def test_few_files_stay(open_store: Callable[..., SqliteStore], path: Path) -> N
 KILLED = """
 import os, signal, sys
 from recollect.errors import SupersessionCycle, UsageError
-from recollect.stores.sqlite import SqliteStore, folder, index
+from recollect.stores.sqlite import SqliteStore, manifest as folder, index
 from recollect.types import Filter, Put, Record
 index.COLD_ROWS = 8
 moment, place = sys.argv[1:]
@@ -241,7 +241,7 @@ def test_killed_writer_leaves_a_valid_index(
 
 BUSY = """
 import sys
-from recollect.stores.sqlite import SqliteStore, index, folder
+from recollect.stores.sqlite import SqliteStore, index, manifest as folder
 from recollect.types import Filter, Put, Record
 index.COLD_ROWS, index.WRITTEN_ROWS, folder.WRITTEN_ROWS = 8, 16, 16
 store, name = SqliteStore(sys.argv[1]), sys.argv[2]
@@ -352,8 +352,8 @@ def test_full_disk_is_no_error(
 
     store = open_store()
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "write_segment", full)
-        patched.setattr(folder, "write_block", full)
+        patched.setattr(manifest, "write_segment", full)
+        patched.setattr(manifest, "write_block", full)
         add(store, *range(40))
         assert len(by_words(store, "number")) == len(by_vector(store, "x")) == 40
     store.keywords.index._retry_at = 0.0  # as if time had passed

@@ -21,7 +21,7 @@ from recollect.analysis import Analyzer
 from recollect.errors import StoreError
 from recollect.stores.sqlite.blocks import Stack
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.folder import WRITTEN_ROWS, Folder, Key, Manifest, SpaceFiles, due
+from recollect.stores.sqlite.manifest import WRITTEN_ROWS, Folder, Key, Manifest, SpaceFiles, due
 from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.segments import SELECTED, Ints, Segment, build, merged
 from recollect.stores.sqlite.views import View, stacked

@@ -18,8 +18,8 @@ from recollect.stores.database import SqlSpaces
 from recollect.stores.rows import check_dimension, passage_hash
 from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.folder import WRITTEN_ROWS, due
 from recollect.stores.sqlite.index import COLD_ROWS, SCRUB_WAIT_S, Index, condition_of, rows_after, state_of
+from recollect.stores.sqlite.manifest import WRITTEN_ROWS, due
 from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.segments import Ints, Mask
 from recollect.stores.sqlite.views import View
