@@ -82,7 +82,15 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
         ("sqlite.blocks", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8, "SHARE_ROWS": 2}),
         (
             "sqlite.vectors",
-            {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "LARGEST_ROWS": 64, "FEW": 0, "GATHER_BELOW": 2},
+            {
+                "WRITTEN_ROWS": 2,
+                "COLD_ROWS": 1,
+                "BATCH_ROWS": 3,
+                "LARGEST_ROWS": 64,
+                "FEW": 0,
+                "SAMPLED": 1,
+                "GATHER_BELOW": 2,
+            },
         ),
     ),
     "postgresql": (
