@@ -231,6 +231,10 @@ class QueryRun:
         if self.hidden:
             change = {name: value for obstacle in self.hidden for name, value in obstacle.change.items()}
             return Verdict(self.hidden[0].stage, "; ".join(obstacle.reason for obstacle in self.hidden), change)
+        with self.pipeline.reading():
+            return self._follow()
+
+    def _follow(self) -> Verdict:
         self._replies = self.pipeline.ask(self.query)
         fused = self.pipeline.fused(self.query, self._replies)
         # The record, or the duplicate that is shown for its text.

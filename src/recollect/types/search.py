@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, overload
 
 from recollect.dataclass import dataclass
-from recollect.errors import Cancelled, RecollectError, TimedOut
+from recollect.errors import Cancelled, RecollectError, TimedOut, UnknownRecord
 from recollect.options import SearchOptions
 from recollect.ranking import Statement, statement
 from recollect.types.records import Filter, Record
@@ -269,8 +269,8 @@ class Candidate:
     @property
     def record(self) -> Record:
         """Its record; a stage that looks at several reads them at once, with `Pool.read`."""
-        if self.key not in self.pool.records:
-            self.pool.read([self])
+        if self.key not in self.pool.records and not self.pool.read([self]):
+            raise UnknownRecord(str(self.key))  # removed since it was ranked
         return self.pool.records[self.key]
 
     @property

@@ -194,10 +194,23 @@ class Scan:
         self._length = float(np.linalg.norm(self._exact))
         codes, scales, errors = quantised(vector[None])
         self._codes, self._scale, self._error = codes, float(scales[0]), float(errors[0])
+        # What eight bits leave of the vector, in eight bits again: so the error is that of the block alone.
+        rest, rest_scales, rest_errors = quantised(vector[None] - codes * scales[:, None])
+        self._both, self._both_scales = np.concatenate([codes, rest]), np.concatenate([scales, rest_scales])
+        self._rest_error = float(rest_errors[0])
 
-    def bound(self, block: Block) -> float:
-        """How far a product of `rough` may be from the exact one."""
-        return self._error * block.longest + block.error * (self._length + self._error) + ROUNDING
+    def bound(self, block: Block, *, fine: bool = False) -> float:
+        """How far a product of `rough`, or of `fine`, may be from the exact one."""
+        error = self._rest_error if fine else self._error
+        return error * block.longest + block.error * (self._length + error) + ROUNDING
+
+    def fine(self, block: Block, chosen: Ints) -> NDArray[np.float64]:
+        """Products with the chosen vectors of a block in eight bits, nearer to the exact ones than those of `rough`."""
+        from simsimd import cdist
+
+        both = np.asarray(cdist(self._both, block.codes[chosen], "dot"), dtype=np.float64).reshape(2, -1)
+        products: NDArray[np.float64] = self._both_scales.astype(np.float64) @ both
+        return products * block.scales[chosen]
 
     def rough(self, block: Block, chosen: Ints | None = None) -> Products:
         """The products in eight bits with all vectors of a block, or with the chosen ones."""

@@ -10,7 +10,7 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -121,10 +121,11 @@ class Segment:
         ends = self.starts[found + (self.terms[found] == hashes)]
         return list(zip(self.starts[found].tolist(), ends.tolist(), strict=True))
 
-    def statement(self, place: int) -> Statement:
-        """The statement that the record at a place makes."""
-        start, end = int(self.word_starts[place]), int(self.word_starts[place + 1])
-        return Statement(frozenset(self.words[start:end].tolist()), int(self.word_count[place]))
+    def statements(self, places: Array) -> Iterator[Statement]:
+        """The statements that the records at some places make."""
+        columns = (self.word_starts[places], self.word_starts[places + 1], self.word_count[places])
+        for start, end, count in zip(*(column.tolist() for column in columns), strict=True):
+            yield Statement(frozenset(self.words[start:end].tolist()), count)
 
 
 def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]:

@@ -91,14 +91,15 @@ class SqliteVectors(VectorIndex):
                     # As many records as are wanted have this product at least, so none below it is among the best.
                     likely = np.partition(products, count - some)[count - some]
                     exact = [scan.exactly(part.among(each >= likely).vectors()) for part, each, _ in rough]
-                    edge = np.sort(np.concatenate(exact))[-wanted]
-                    heads = [part.among(each >= edge - 10.0**-DIGITS - bound) for part, each, bound in rough]
+                    lowest = np.sort(np.concatenate(exact))[-wanted]
+                    edge = lowest - 10.0**-DIGITS
+                    heads = [part.among(each >= edge - bound).reaching(scan, edge) for part, each, bound in rough]
                 else:
-                    heads, edge = parts, np.float64(-np.inf)
+                    heads, lowest = parts, np.float64(-np.inf)
                 positions = np.concatenate([head.positions() for head in heads])
                 cosines = np.concatenate([scan.exactly(head.vectors()) for head in heads])
                 # Below the edge only some were found. They must not take the places that duplicates leave.
-                whole = cosines.round(DIGITS) >= edge.round(DIGITS)
+                whole = cosines.round(DIGITS) >= lowest.round(DIGITS)
                 positions, cosines = positions[whole], cosines[whole]
                 matches = best(self._database, visible.view, positions, cosines, depth, digits=DIGITS)
                 if len(matches.entries) >= depth or len(positions) == count:
@@ -278,6 +279,12 @@ class _Chosen:
         """Some of these."""
         places = np.flatnonzero(chosen)
         return replace(self, places=places if self.places is None else self.places[places])
+
+    def reaching(self, scan: Scan, edge: float) -> _Chosen:
+        """Those whose exact product may reach an edge."""
+        if self.places is None or not len(self.places):
+            return self
+        return self.among(scan.fine(self.block, self.places) >= edge - scan.bound(self.block, fine=True))
 
     def positions(self) -> Ints:
         """The positions of their records in the view."""

@@ -138,12 +138,12 @@ class View:
     def statements(self, rows: Sequence[int]) -> list[Statement]:
         """The statements of rows; one that is not here makes none."""
         positions = self.find(np.array(rows, dtype=np.int64))
-        numbers = np.searchsorted(self.starts, positions, side="right") - 1
-        places = positions - self.starts[numbers]
-        return [
-            self.segments[number].statement(place) if place >= 0 else Statement()
-            for number, place in zip(numbers.tolist(), places.tolist(), strict=True)
-        ]
+        here = np.flatnonzero(positions >= 0)
+        found = [Statement()] * len(rows)
+        for segment, chosen, places in self.parts(positions[here]):
+            for at, made in zip(here[chosen].tolist(), segment.statements(places), strict=True):
+                found[at] = made
+        return found
 
     def plus(self, segment: Segment, seq: int) -> View:
         """The view with one more segment, whose rows replace those of the others."""
