@@ -276,7 +276,8 @@ def _versions(one: Statement, other: Statement) -> bool:
     short, long = sorted((one.length, other.length))
     if not short or long > LONGEST_WORDS or short < SIZE * long:
         return False
-    return len(one.words & other.words) >= ALIKE * len(one.words | other.words)
+    common = len(one.words & other.words)
+    return common >= ALIKE * (len(one.words) + len(other.words) - common)
 
 
 COMPARED_CHARACTERS = 4_000
