@@ -66,9 +66,9 @@ def test_second_run_stores_and_embeds_nothing(opened, tmp_path):
         return lambda done, total: moved.append((label, done, total))
 
     opened(make_set(), progress=bars).close()
-    assert moved == [("storing notes", 24, 24), ("embedding notes", 24, 24)]
+    assert moved == [("storing notes", 24, 24), ("embedding notes", 0, 24), ("embedding notes", 24, 24)]
     opened(make_set(), progress=bars).close()
-    assert len(moved) == 2
+    assert len(moved) == 3
     assert [file.name for file in (tmp_path / "cache").glob("*.db")] == ["notes-f00d-hashing-64.db"]
 
 

@@ -47,6 +47,9 @@ def test_eight_processes_find_each_others_records_at_once(
     assert len(acknowledged) == added
     with Memory.open(tmp_path / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
         assert {record.id for record in memory.list(limit=10**6)} == acknowledged
+        assert (
+            len(memory.search("record", limit=3, sources=["keyword"]).results) <= 3
+        )  # it reads what no file holds yet
         assert memory.status()["keyword_lag"] == 0
         assert memory.status()["vectors"]["with"] == added
     connection = apsw.Connection(str(tmp_path / "memory.db"))

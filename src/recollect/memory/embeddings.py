@@ -158,7 +158,7 @@ class Embeddings:
             done += len(batch)
             if progress:
                 progress(min(done, total), total)
-        if progress and done:
+        if progress and 0 < done < total:
             progress(total, total)  # records with the same passage share a vector
         self._spaces.activate(space)
         return done

@@ -67,6 +67,11 @@ def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], 
 
     `options` are those of `Memory.search`. A scoped caller learns only of records that it may see.
     """
+    with memory.store.reading():  # or a record could be gone when its rank is known
+        return _why_not(memory, text, target, options, work)
+
+
+def _why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], work: Work | None) -> Verdict:
     where = memory.prepare(text, work=work, **options)[1].filter
     parts: dict[str, Any] = {}
     if options.get("where") is not None:  # the filter in single parts, so that a change can replace one of them
@@ -231,10 +236,6 @@ class QueryRun:
         if self.hidden:
             change = {name: value for obstacle in self.hidden for name, value in obstacle.change.items()}
             return Verdict(self.hidden[0].stage, "; ".join(obstacle.reason for obstacle in self.hidden), change)
-        with self.pipeline.reading():
-            return self._follow()
-
-    def _follow(self) -> Verdict:
         self._replies = self.pipeline.ask(self.query)
         fused = self.pipeline.fused(self.query, self._replies)
         # The record, or the duplicate that is shown for its text.

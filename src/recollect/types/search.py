@@ -123,7 +123,9 @@ class RankedRows(Sequence[Hit]):
                 times=self.times[index], importances=self.importances[index], decays=self.decays[index],
             )  # fmt: skip
         row = self.rows[index]
-        return self._hit(self.read([row])[row], self.scores[index], self.folds[index])
+        if row not in (records := self.read([row])):
+            raise UnknownRecord(str(row))  # removed since it was ranked
+        return self._hit(records[row], self.scores[index], self.folds[index])
 
     def __iter__(self) -> Iterator[Hit]:
         records = self.read(self.rows)
