@@ -163,14 +163,11 @@ class ConnectionPool:
         self._closed = False
 
     @contextlib.contextmanager
-    def transaction(self, begin: str, *after: Condition) -> Iterator[Connection]:
-        """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error.
-
-        The statements `after` follow the commit in the same round trip.
-        """
+    def transaction(self, begin: str) -> Iterator[Connection]:
+        """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error."""
         with self._begun((begin, ())) as (connection, _):
             yield connection
-            if _run(connection, [("COMMIT", ()), *after])[0].statusmessage != "COMMIT":
+            if _run(connection, [("COMMIT", ())])[0].statusmessage != "COMMIT":
                 raise psycopg.OperationalError("the server rolled the transaction back")
 
     def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
@@ -320,18 +317,13 @@ class PostgresDatabase(SqlDatabase):
                 self._end(reading)
 
     def write(self, work: Callable[[Connection], T], scope: Scope | None = None, *, notify: str = "") -> T:
-        """Run `work` in one transaction; again if it conflicts with another. A channel may be notified of the commit.
-
-        A commit that notifies holds a lock of the whole database until it ends. So it does not wait for the disk; an
-        empty transaction after it does, together with those of other writers.
-        """
-        begin, after = f"{_BEGIN_WRITE}; {set_scope(scope)}", list[Condition]()
+        """Run `work` in one transaction; again if it conflicts with another. A channel may be told of the commit."""
+        begin = f"{_BEGIN_WRITE}; {set_scope(scope)}"
         if notify:
-            begin += f"; SET LOCAL synchronous_commit TO off; SELECT pg_notify('{notify}', '{self.schema}')"
-            after = [("SELECT pg_current_xact_id()", ())]
+            begin += f"; SELECT pg_notify('{notify}', '{self.schema}')"
 
         def attempt() -> T:
-            with translated(self.address, CONFLICTS), self._main.transaction(begin, *after) as connection:
+            with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
                 return work(connection)
 
         return self._written(attempt)
