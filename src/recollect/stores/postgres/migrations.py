@@ -6,6 +6,16 @@ _MINE = """
     AND (session IS NULL OR session = current_setting('recollect.session', true))
 """
 
+
+def _with_scopes(*tables: str) -> str:
+    """A role that does not own these tables sees the rows of its scopes."""
+    return "\n".join(
+        f"    ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;\n"
+        f"    CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine));"
+        for table in tables
+    )
+
+
 _SQL = {
     "records, history, terms, vectors, files": """
     CREATE TABLE scopes (
@@ -113,14 +123,7 @@ _SQL = {
     CREATE VIEW mine WITH (security_invoker) AS SELECT scope FROM scopes WHERE {_MINE};
     ALTER TABLE scopes ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON scopes USING ({_MINE});
-    ALTER TABLE records ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY seen ON records USING (scope IN (SELECT scope FROM mine));
-    ALTER TABLE history ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY seen ON history USING (scope IN (SELECT scope FROM mine));
-    ALTER TABLE postings ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY seen ON postings USING (scope IN (SELECT scope FROM mine));
-    ALTER TABLE tallies ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY seen ON tallies USING (scope IN (SELECT scope FROM mine));
+{_with_scopes("records", "history", "postings", "tallies")}
     -- A text can be recovered from its vector: a vector is visible only with its record.
     ALTER TABLE embeddings ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON embeddings USING (EXISTS (SELECT 1 FROM records WHERE records.passage = embeddings.passage))
@@ -278,12 +281,9 @@ _SQL = {
     CREATE INDEX removals_scope ON removals (scope) INCLUDE (row);
     CREATE INDEX removals_row ON removals (row);
 
-    ALTER TABLE documents ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY seen ON documents USING (scope IN (SELECT scope FROM mine));
-    ALTER TABLE blocks ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY seen ON blocks USING (scope IN (SELECT scope FROM mine));
-    ALTER TABLE removals ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY seen ON removals USING (scope IN (SELECT scope FROM mine));
+"""
+    + _with_scopes("documents", "blocks", "removals")
+    + """
 
     -- Moves up to `most` removals and unmerged documents, of all scopes, into the blocks; returns how many it moved.
     -- One transaction at a time does so; with `patient` it waits for another. Readers see the documents or the blocks,
