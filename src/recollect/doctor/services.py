@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from recollect.config import Settings, SourceSettings
-from recollect.doctor.setup import SERVICES, Setup
+from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
 from recollect.models.catalogue import MODELS, Model, cache_root, verify
-from recollect.models.embedders import EMBEDDERS, open_embedder
+from recollect.models.embedders import EMBEDDERS, SERVICES, open_embedder
 from recollect.models.rerankers import RERANKERS
 from recollect.registry import Registry
 from recollect.sources.external import FAILURES, Breaker, BreakerState, ask_in_time

@@ -22,7 +22,7 @@ from recollect.errors import DISTRIBUTION, ConfigError, RecollectError
 from recollect.memory import Memory, default_store
 from recollect.memory.filling import filling
 from recollect.models.catalogue import MODELS
-from recollect.models.embedders import EMBEDDERS, open_embedder
+from recollect.models.embedders import EMBEDDERS, SERVICES, open_embedder
 from recollect.stages import freshness
 from recollect.stores import STORES, StoreKind, kind_of, scheme_of
 from recollect.stores.health import (
@@ -37,7 +37,6 @@ from recollect.stores.health import (
 )
 from recollect.types import EVERYTHING, Store
 
-SERVICES = ("openai", "ollama")  # embedders that send texts to a server
 NOWHERE = Path(os.devnull)  # a folder that holds no project's file
 NAMED = 3  # folders that are named one by one
 

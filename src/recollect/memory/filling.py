@@ -188,8 +188,8 @@ class FillingThread:
                 with _turn(self._memory.store, HANDOVER_SECONDS) as base:
                     if base is not None:
                         _Reporting(base.with_suffix(".json"), self._stop).fill(self._memory)
-            except RecollectError as error:
-                self._memory.announce(f"vectors are missing: {error.message}")
+            except (RecollectError, OSError) as error:  # also a full disk: the next change tries again
+                self._memory.announce(f"vectors are missing: {getattr(error, 'message', error)}")
 
     def _is_due(self) -> bool:
         with self._lock:

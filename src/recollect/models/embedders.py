@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from recollect.config import Settings
     from recollect.types import Embedder, Matrix, Progress, Vector
 
+SERVICES = ("openai", "ollama")  # embedders that send texts to a server
 CACHED_QUERIES = 256  # stages, a second page and a repeated search need the same vector again
 
 EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(

@@ -123,8 +123,7 @@ class Agents:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Answer one request of an agent."""
-        # The file of tokens may have to be read again.
-        asker = await anyio.to_thread.run_sync(self.access.asker, Headers(scope=scope).get("authorization"))
+        asker = self.access.asker(Headers(scope=scope).get("authorization"))
         async with self._lock:
             manager = self._managers.get(asker.caller)
             if manager is None:

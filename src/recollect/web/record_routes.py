@@ -18,6 +18,7 @@ from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, Stor
 from recollect.memory.recall import recall
 from recollect.memory.shapes import answer_dict, bounded, event_dict, recall_dict, record_dict, verdict_dict
 from recollect.memory.validation import merge_scope
+from recollect.models.embedders import SERVICES
 from recollect.options import SCOPE_PARTS
 from recollect.types import GLOBAL, Event, Record, Trace, Work, now
 from recollect.web import inputs
@@ -64,7 +65,7 @@ async def _answered(
     short = (body.limit or 0) <= max(LIGHT_RESULTS, usual.limit) and len(body.query) <= LIGHT_CHARACTERS
     if short and (body.fetch_k or 0) <= max(LIGHT_DEPTH, usual.fetch_k):
         light = to_thread.run_sync if _waits(asker, body) else partial(request.app.state.searches.run, asker.caller)
-        content, trace = await light(function, asker.memory, limits(asker.caller)(), *arguments)
+        content, trace = await light(_bounded, limits(asker.caller), function, asker.memory, *arguments)
     else:
         content, trace = await request.app.state.lanes.run(request, asker, function, *arguments)
     request.app.state.metrics.saw_search(trace)
@@ -74,12 +75,14 @@ async def _answered(
 def _waits(asker: Asker, body: SearchBody) -> bool:
     """Whether a search waits for others, or computes for seconds: it then gets a thread of its own."""
     settings = asker.memory.settings
-    chosen = [getattr(settings.search, name) if value is None else value for name, value in _switches(body)]
-    return any(chosen) or bool(settings.sources)
+    named = {name: getattr(body, name) for name in ("hyde", "rerank", "confidence", "min_confidence")}
+    chosen = [getattr(settings.search, name) if value is None else value for name, value in named.items()]
+    return any(chosen) or bool(settings.sources) or settings.embedder.partition(":")[0] in SERVICES
 
 
-def _switches(body: SearchBody) -> list[tuple[str, Any]]:
-    return [(name, getattr(body, name)) for name in ("hyde", "rerank", "confidence", "min_confidence")]
+def _bounded(make: Callable[[], Work], function: Callable[..., Any], memory: Memory, *arguments: Any) -> Any:
+    """The result of a function whose time begins now, not while its request waited."""
+    return function(memory, make(), *arguments)
 
 
 def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], explain: bool) -> tuple[bytes, Trace]:
