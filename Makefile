@@ -34,8 +34,10 @@ suite: $(VENV)/.dev .node/.installed
 deadlines: $(VENV)/.dev  # upper bounds on the wall clock: on a quiet machine only
 	TESTS_DEADLINES=1 $(BIN)/pytest -n 0 -m "not torture" $$(grep -rl support.timing tests --include='test_*.py')
 
-torture: $(VENV)/.dev
-	$(BIN)/pytest -m torture -s --timeout 3600
+torture: $(VENV)/.dev  # the long forms, under an hour; writes what was done into docs/guarantees.md
+	@rm -f .torture.jsonl
+	TORTURE_REPORT=$(CURDIR)/.torture.jsonl $(BIN)/pytest -m torture -s --timeout 3600
+	$(BIN)/python tests/support/tally.py .torture.jsonl
 
 bench: $(VENV)/.dev .bench/.installed  # 10,000, 100,000 and 1,000,000 records beside other systems; writes docs/performance.md
 	$(BIN)/python -m benchmarks.speed --write

@@ -1,116 +1,182 @@
-"""How well confidence tells questions with an answer from those without: `python -m benchmarks.confidence [SET…]`.
+"""Whether confidence is a probability, and when it leads to an empty answer: `python -m benchmarks.confidence [SET…]`.
 
-Each question is asked twice: of the whole set, and after its relevant records were really forgotten, in a copy of the
-store. The score of a question is the best confidence among its results, which is what decides whether the answer is
-empty. Besides, questions of another set are asked, to which nothing in the store is an answer.
+Three kinds of questions are asked: a set's own; unrelated ones, of other sets; and its own again after their relevant
+records were forgotten. They are asked of copies of the sets' whole stores, and the first two of small stores too,
+which hold 1, 5, 30 or 300 documents of a set. The questions are held out, as in benchmarks.quality; `--fit` asks those
+for tuning, computes the constants of `recollect.ranking` from them, and reports on them.
 
-Reads RECOLLECT_DATA (default ../shared/data). The constants were learnt on the train split of scifact, the dev split
-of nfcorpus, and the questions of the other sets whose hash is even; this reports on the test splits of the former and
-on the questions of the others whose hash is odd, at most `--most` of each corpus. `--write` puts the table into
-docs/confidence.md.
+Reads RECOLLECT_DATA (default ../shared/data). `--write` puts the tables and the plot into the docs.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import os
+import random
 import sqlite3
 import sys
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import Any, NamedTuple
 
-from benchmarks.quality import table
+import numpy as np
+
+from benchmarks.quality import APART, DOCS, SETS, questions, table, write
+from recollect import ranking
 from recollect.config import Settings
-from recollect.evaluation import Dataset, read_dataset
+from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.recording import open_corpus
+from recollect.evaluation.scoring import CONFIDENT, calibration_error, reliability
 from recollect.memory import Memory
+from recollect.options import LIKELY
+from recollect.pipeline import Fusion
+from recollect.ranking import LOWEST_RANK, Evidence, confidence
 from recollect.types import Forget, Put
 
-SETS = (
-    "scifact", "longmemeval", "nfcorpus", "locomo", "cranfield", "madial_en", "openclaw_docs", "vespa_rag_blueprint",
-    "cosqa_dev", "factconsolidation_6k", "xquad", "factconsolidation_32k",
-)  # fmt: skip
-TUNING_SPLITS = {"scifact": "train", "nfcorpus": "dev"}
-SYSTEMS: dict[str, dict[str, object]] = {"hybrid": {}, "keyword only": {"sources": ["keyword"]}}
-HALF = 0.5
-UNRELATED = 40
-"""Questions of another set that are asked of each corpus."""
-
-HEAD = (
-    "set", "questions", *(f"AUC {system}" for system in SYSTEMS), "AUC against unrelated",
-    "answered at 0.5", "… when deleted", "… when unrelated",
-)  # fmt: skip
-DOCS = Path(__file__).parent.parent / "docs" / "confidence.md"
-MARKS = ("<!-- confidence:begin -->", "<!-- confidence:end -->")
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "hybrid": {}, "keyword": {"sources": ["keyword"]}, "vector": {"sources": ["vector"]},
+}  # fmt: skip
+SIZES = (1, 5, 30, 300)  # documents of the small stores
+WHOLE = 0  # stands for the size of a set's whole store
+OWN, SMALL, UNRELATED, REMOVED = 80, 20, 50, 30  # questions of each set: its own; of small stores; of the other kinds
+RELEVANT_SHARE = 0.6  # of a small store's documents that may be answers to the questions asked of it
+DEPTH = 30  # results of a question among which one may be likely enough
+COUNTED = {"own": 1.0, "unrelated": 2.0}  # how much the questions of a kind count when the constants are computed
+SMALL_SHARE = 0.4  # how much the questions of small stores of one size count beside those of the whole set
+REST = 0.5  # how much the results after the first count, all together
+THRESHOLDS = (0.08, 0.1, 0.12, 0.15, 0.18, 0.2, 0.25)
 
 
-@dataclass(slots=True)
-class Scores:
-    """The best confidence of each question, with its answer there, without it, and of questions that do not belong."""
+class Found(NamedTuple):
+    """One result: what its sources say about it, the number of visible records, and whether it is relevant."""
 
-    there: list[float] = field(default_factory=list)
-    deleted: list[float] = field(default_factory=list)
-    unrelated: list[float] = field(default_factory=list)
+    evidence: Mapping[str, Evidence]
+    visible: int
+    relevant: bool
+
+    @property
+    def confidence(self) -> float:
+        return confidence(self.evidence, self.visible)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, of which `kind` and asked of which store, with the first results of one of the SYSTEMS."""
+
+    name: str
+    size: int
+    kind: str
+    system: str
+    results: Sequence[Found]
+
+    @property
+    def best(self) -> float:
+        """The confidence that decides whether the answer is empty."""
+        return max((result.confidence for result in self.results), default=0.0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--embedder", default="arctic-embed-s")
-    parser.add_argument("--most", type=int, default=100)
-    parser.add_argument("--tuning", action="store_true", help="report on what the constants were learnt on")
+    parser.add_argument("--fit", action="store_true", help="compute the constants from the questions for tuning")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    data = Path(os.environ.get("RECOLLECT_DATA", "../shared/data"))
-    if not data.is_dir():
-        sys.exit(f"no development sets at {data}; set RECOLLECT_DATA")
-    rows = []
-    for name in arguments.sets:
-        rows.append(measure_set(data, name, arguments))
-        print(f"  {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
-    rows.append(averages(rows))
-    print(table([HEAD, *rows]))
-    if arguments.write:
-        write([HEAD, *rows])
+    ask = partial(ask_set, part="tuning" if arguments.fit else "held-out", embedder=arguments.embedder)
+    with ProcessPoolExecutor(2) as pool:
+        asked = [one for found in pool.map(ask, arguments.sets) for one in found]
+    if arguments.fit:
+        ranking.CONSTANTS = fit(asked)
+        print(*(f"{sources}: {values}" for sources, values in ranking.CONSTANTS.items()), sep="\n")
+        print(table(threshold_rows(asked)), end="\n\n")
+    tables = {"sets": set_rows(asked), "sizes": size_rows(asked), "sources": system_rows(asked)}
+    print(*map(table, tables.values()), sep="\n\n")
+    if arguments.write and not arguments.fit:
+        for name, rows in tables.items():
+            write("confidence.md", name, table(rows))
+        draw(asked)
 
 
-def measure_set(data: Path, name: str, arguments: argparse.Namespace) -> tuple[str, ...]:
-    found = {system: Scores() for system in SYSTEMS}
-    foreign = unrelated(data, name)
-    for dataset in read_dataset(data / name, split=TUNING_SPLITS.get(name, "") if arguments.tuning else ""):
-        questions = chosen(dataset, name, arguments)
-        with tempfile.TemporaryDirectory() as folder, copied(dataset, arguments.embedder, Path(folder)) as memory:
-            for system, options in SYSTEMS.items():
-                measure(memory, dataset, questions, options, found[system])
-                found[system].unrelated += [best(memory, text, options) for text in foreign]
-    hybrid = found["hybrid"]
-    return (
-        name,
-        f"{len(hybrid.there):,}",
-        *(f"{auc(scores.there, scores.deleted):.3f}" for scores in found.values()),
-        f"{auc(hybrid.there, hybrid.unrelated):.3f}",
-        *(f"{above(scores):.2f}" for scores in (hybrid.there, hybrid.deleted, hybrid.unrelated)),
-    )
+# -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def chosen(dataset: Dataset, name: str, arguments: argparse.Namespace) -> list[str]:
-    """The questions to report on, in the order of their hashes, which has nothing to do with what they ask."""
-    hashes = {key: hashlib.blake2b(key.encode(), digest_size=8).digest() for key in dataset.queries}
-    wanted = 0 if arguments.tuning else 1
-    kept = [key for key in hashes if name in TUNING_SPLITS or hashes[key][-1] % 2 == wanted]
-    return sorted(kept, key=lambda key: hashes[key])[: arguments.most]
+def ask_set(name: str, part: str, embedder: str) -> list[Asked]:
+    """Ask the questions of every corpus of a set."""
+    corpora, others, asked = questions(name, part), unrelated(name, part), list[Asked]()
+    for dataset in corpora:
+        label, share = (f"{name} {dataset.name}", 1) if name in APART else (name, len(corpora))
+        with tempfile.TemporaryDirectory() as folder, copied(dataset, embedder, Path(folder)) as memory:
+            for size, kind, text, answers, store in stores_and_questions(memory, dataset, others, share):
+                asked += [Asked(label, size, kind, *found) for found in ask(store, text, answers)]
+        print(f"  {label} {dataset.name}", file=sys.stderr, flush=True)
+    return asked
 
 
-def unrelated(data: Path, name: str) -> list[str]:
-    """Questions of the set that follows in the list."""
-    other = read_dataset(data / SETS[(SETS.index(name) + 1) % len(SETS)])[0]
-    return [other.queries[key] for key in sorted(other.queries)[:UNRELATED]]
+def stores_and_questions(
+    memory: Memory, dataset: Dataset, others: Sequence[str], share: int
+) -> Iterator[tuple[int, str, str, list[str], Memory]]:
+    """The size of a store, a question's kind, its text and its answers, and the store to ask, one after the other.
+
+    `share` is the number of corpora that the set's questions are divided among.
+    """
+    generator, keys, texts = random.Random(dataset.name), in_order(dataset), dataset.queries
+    for key in keys[: OWN // share]:
+        yield WHOLE, "own", texts[key], relevant(dataset, key), memory
+    for text in generator.sample(others, UNRELATED // share):
+        yield WHOLE, "unrelated", text, [], memory
+    for key in keys[: REMOVED // share]:
+        records = memory.store.records.get(relevant(dataset, key))
+        memory.store.records.apply([[Forget(record.id) for record in records]])
+        yield WHOLE, "removed", texts[key], [], memory
+        memory.store.records.apply([[Put(record) for record in records]])
+    for size in (size for size in SIZES if size < len(dataset.corpus)):
+        for ids, own in cuts(dataset, keys[: SMALL // share], size, generator):
+            with tempfile.TemporaryDirectory() as folder, small(memory, ids, Path(folder) / "small.db") as store:
+                for key, text in zip(own, generator.sample(others, len(own)), strict=True):
+                    yield size, "own", texts[key], relevant(dataset, key), store
+                    yield size, "unrelated", text, [], store
+
+
+def ask(memory: Memory, text: str, answers: Sequence[str]) -> Iterator[tuple[str, list[Found]]]:
+    """Ask every source once, and rank as each system does."""
+    pipeline, query = memory.prepare(text, confidence=True)
+    lists = [ranked for ranked in pipeline.ask(query) if ranked.error is None]
+    for system, options in SYSTEMS.items():
+        pipeline, query = memory.prepare(text, confidence=True, limit=DEPTH, **options)
+        names = {source.name for source in pipeline.sources}
+        fusion = Fusion(query, [ranked for ranked in lists if ranked.source in names])
+        candidates = fusion.candidates
+        with pipeline.reading():
+            for _, stage in pipeline.stages:
+                candidates = list(stage(query, candidates))
+            judged = [(fusion.judgment.evidence(one.key), one.record.id in answers) for one in candidates]
+        yield system, [Found(*evidence, right) for evidence, right in judged if evidence]
+
+
+def in_order(dataset: Dataset) -> list[str]:
+    """The questions that have an answer, in the order of their hashes, which has nothing to do with what they ask."""
+    keys = [key for key in dataset.queries if relevant(dataset, key)]
+    return sorted(keys, key=lambda key: hashlib.blake2b(key.encode(), digest_size=8).digest())
+
+
+def relevant(dataset: Dataset, key: str) -> list[str]:
+    return sorted(document for document, grade in dataset.qrels[key].items() if grade > 0)
+
+
+def unrelated(name: str, part: str) -> list[str]:
+    """Questions in English of the sets of other families, the same number of each."""
+    others = [other for other in SETS if not other.startswith(name.split("_", maxsplit=1)[0])]
+    first = [next(one for one in questions(other, part) if other != "xquad" or one.name == "en") for other in others]
+    return [one.queries[key] for one in first for key in in_order(one)[:UNRELATED]]
 
 
 def copied(dataset: Dataset, embedder: str, folder: Path) -> Memory:
@@ -124,22 +190,130 @@ def copied(dataset: Dataset, embedder: str, folder: Path) -> Memory:
     return Memory.open(copy, embedder=embedder, settings=Settings())
 
 
-def measure(
-    memory: Memory, dataset: Dataset, questions: Iterable[str], options: dict[str, object], into: Scores
-) -> None:
-    for key in questions:
-        relevant = memory.store.records.get([document for document, grade in dataset.qrels[key].items() if grade > 0])
-        if not relevant:
-            continue
-        into.there.append(best(memory, dataset.queries[key], options))
-        memory.store.records.apply([[Forget(record.id) for record in relevant]])
-        into.deleted.append(best(memory, dataset.queries[key], options))
-        memory.store.records.apply([[Put(record) for record in relevant]])
+def cuts(
+    dataset: Dataset, keys: Sequence[str], size: int, generator: random.Random
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Small stores: answers of some questions filled up with other documents, and these questions."""
+    room, waiting = max(1, int(RELEVANT_SHARE * size)), list(keys)
+    documents = sorted(row["_id"] for row in dataset.corpus)
+    while waiting:
+        inside, own = set[str](), list[str]()
+        while waiting and len(more := inside.union(relevant(dataset, waiting[0])[:room])) <= room:
+            inside = more
+            own.append(waiting.pop(0))
+        others = (one for one in generator.sample(documents, len(documents)) if one not in inside)
+        yield [*sorted(inside), *islice(others, size - len(inside))], own
 
 
-def best(memory: Memory, text: str, options: dict[str, object]) -> float:
-    results = memory.search(text, limit=100, confidence=True, **options).results
-    return max((result.confidence or 0.0 for result in results), default=0.0)
+def small(memory: Memory, ids: Sequence[str], place: Path) -> Memory:
+    """A new store with some records of another and their vectors."""
+    records, vectors = memory.store.records.get(ids), memory.embeddings.vectors(ids)
+    serving = memory.embeddings.serving()
+    store = Memory.open(place, embedder=serving.embedder, settings=Settings())
+    store.store.records.apply([[Put(record) for record in records]])
+    passages = {record.passage: vectors[record.id] for record in records}
+    store.embeddings.serving().index.save(list(passages), np.stack(list(passages.values())))
+    return store
+
+
+# -- the constants -----------------------------------------------------------------------------------------------------
+
+
+def fit(asked: Sequence[Asked]) -> dict[tuple[str, ...], tuple[float, float, tuple[tuple[float, ...], ...]]]:
+    """The constants by logistic regression. Every set counts as much as any other."""
+    constants = {}
+    for sources in ranking.CONSTANTS:
+        system = sources[0] if len(sources) == 1 else "hybrid"
+        groups: dict[tuple[object, ...], list[Found]] = defaultdict(list)
+        for one in asked:
+            for place, found in enumerate(one.results[:CONFIDENT]):
+                if one.system == system and one.kind in COUNTED and tuple(sorted(found.evidence)) == sources:
+                    groups[one.name, one.size, one.kind, place > 0].append(found)
+        shares = {key: (SMALL_SHARE if key[1] else 1.0) * (REST if key[3] else 1.0) for key in groups}
+        rows = [(found, COUNTED[str(key[2])] * shares[key] / len(group))
+                for key, group in groups.items() for found in group]  # fmt: skip
+        weights = logistic(
+            np.array([features(found) for found, _ in rows]),
+            np.array([found.relevant for found, _ in rows], dtype=np.float64),
+            np.array([weight for _, weight in rows]),
+        )
+        first, by_size, *others = (round(float(weight), 2) for weight in weights)
+        constants[sources] = (first, by_size, tuple(zip(*[iter(others)] * 3, strict=True)))
+    return constants
+
+
+def features(found: Found) -> list[float]:
+    """The numbers that `ranking.confidence` weighs, in the order of its constants."""
+    size, row = np.log10(max(1, found.visible)), list[float]()
+    for source in sorted(found.evidence):
+        strength, rank = found.evidence[source]
+        row += [strength, strength * size, np.log(min(rank, LOWEST_RANK))]
+    return [1.0, size, *row]
+
+
+def logistic(rows: Any, hits: Any, weights: Any, steps: int = 30) -> Any:
+    """Weighted logistic regression by Newton's method."""
+    found, ridge = np.zeros(rows.shape[1]), 1e-6 * weights.sum() * np.eye(rows.shape[1])
+    for _ in range(steps):
+        p = 1.0 / (1.0 + np.exp(-rows @ found))
+        slope = rows.T @ (weights * (hits - p)) - ridge @ found
+        found = found + np.linalg.solve((rows * (weights * p * (1 - p))[:, None]).T @ rows + ridge, slope)
+    return found
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+HEAD = (
+    "questions", "calibration error", "right first results kept", "unrelated questions unanswered",
+    "AUC against removed", "AUC against unrelated",
+)  # fmt: skip
+
+
+def figures(asked: Sequence[Asked], least: float = LIKELY) -> tuple[str, ...]:
+    """The cells of the HEAD for these questions."""
+    kinds: dict[str, list[Asked]] = defaultdict(list)
+    for one in asked:
+        kinds[one.kind].append(one)
+    own, best = kinds["own"], {kind: [one.best for one in group] for kind, group in kinds.items()}
+    results = [result for one in own for result in one.results[:CONFIDENT]]
+    error = calibration_error([one.confidence for one in results], [one.relevant for one in results])
+    right = [one.results[0] for one in own if one.results and one.results[0].relevant]
+    return (
+        f"{len(own):,}", f"{error:.3f}", f"{fmean(one.confidence >= least for one in right):.3f}",
+        f"{fmean(value < least for value in best['unrelated']):.3f}",
+        *(f"{auc(best['own'], best[kind]):.3f}" if kind in best else "–" for kind in ("removed", "unrelated")),
+    )  # fmt: skip
+
+
+def of(asked: Sequence[Asked], system: str = "hybrid", size: int | None = WHOLE, name: str = "") -> list[Asked]:
+    """The questions of one system, of stores of one size (or None), and of one set."""
+    return [one for one in asked if one.system == system and size in (None, one.size) and name in ("", one.name)]
+
+
+def set_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
+    names = dict.fromkeys(one.name for one in asked)
+    rows = [(name, *figures(of(asked, name=name))) for name in names]
+    return [("set", *HEAD), *rows, ("**all**", *figures(of(asked)))]
+
+
+def size_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
+    head = ("records in the store", *HEAD[:-2])
+    rows = [(f"{size}", *figures(of(asked, size=size))[:-2]) for size in SIZES]
+    return [head, *rows, ("whole sets", *figures(of(asked))[:-2])]
+
+
+def system_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
+    return [("sources", *HEAD), *((system, *figures(of(asked, system))) for system in SYSTEMS)]
+
+
+def threshold_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
+    """Right first results kept and unrelated questions unanswered, for each threshold and size."""
+    sizes = [size for size in (*SIZES, WHOLE) if of(asked, size=size)]
+    rows = [
+        (f"{least:g}", *(" / ".join(figures(of(asked, size=size), least)[2:4]) for size in sizes))
+        for least in THRESHOLDS
+    ]
+    return [("threshold", *(f"{size or 'whole'}" for size in sizes)), *rows]
 
 
 def auc(higher: Sequence[float], lower: Sequence[float]) -> float:
@@ -149,22 +323,27 @@ def auc(higher: Sequence[float], lower: Sequence[float]) -> float:
     return wins / (len(higher) * len(lower))
 
 
-def above(values: Sequence[float]) -> float:
-    return fmean(value >= HALF for value in values)
+def draw(asked: Sequence[Asked]) -> None:
+    """The share of relevant results over confidence: of all whole sets, and of small stores of each size."""
+    from matplotlib.figure import Figure
 
+    from recollect.evaluation import plots
 
-def averages(rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    questions = sum(int(row[1].replace(",", "")) for row in rows)
-    means = [fmean(float(row[column]) for row in rows) for column in range(2, len(HEAD))]
-    digits = [3] * (len(SYSTEMS) + 1) + [2] * 3
-    return ("**mean**", f"{questions:,}", *(f"{value:.{n}f}" for value, n in zip(means, digits, strict=True)))
-
-
-def write(rows: list[tuple[str, ...]]) -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    DOCS.write_text(f"{before}{MARKS[0]}\n{table(rows)}\n{MARKS[1]}{after}", encoding="utf-8")
+    with plots.drawing():
+        figure = Figure(figsize=(plots.WIDTH / 72, plots.WIDTH / 72), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], color=plots.LIGHT["rule"], linewidth=1)
+        for colour, size in zip(plots.SERIES, (WHOLE, *SIZES), strict=False):
+            own = [one for one in of(asked, size=size) if one.kind == "own"]
+            results = [result for one in own for result in one.results[:CONFIDENT]]
+            bins = reliability([one.confidence for one in results], [one.relevant for one in results])
+            points = [(mean, share) for mean, share, count in bins if count >= 2 * CONFIDENT]
+            name = f"{size} records" if size > 1 else "1 record" if size else "whole sets"
+            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=5, linewidth=2, label=name)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share of relevant results")
+        axes.grid()
+        axes.legend(loc="upper left")
+        plots.write(figure, DOCS / "confidence.svg", "First ten results of held-out questions; bins of 20 or more")
 
 
 if __name__ == "__main__":

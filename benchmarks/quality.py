@@ -50,6 +50,8 @@ SWEPT_QUESTIONS = 100
 """Questions of each corpus in the sweep over fetch_k, which ranks each of them eighteen times."""
 
 DOCS = Path(__file__).parent.parent / "docs"
+BEFORE = Path(__file__).parent / "results" / "quality-before.json"
+"""The default's figures before decision 049."""
 
 
 def main() -> None:
@@ -147,17 +149,20 @@ def report(rows: list[dict[str, Any]]) -> str:
 
 
 def quality_rows(rows: Iterable[Mapping[str, Any]], measure: str) -> list[tuple[str, ...]]:
-    """Mean and interval of every system on every set, and the mean over sets."""
-    shown = [("set", "documents", "questions", *(f"{title} {measure}" for title in SHOWN.values()))]
+    """Mean and interval of every system on every set, and the mean over sets; last, what the default had before."""
+    before = json.loads(BEFORE.read_text(encoding="utf-8"))
+    shown = [("set", "documents", "questions", *(f"{title} {measure}" for title in SHOWN.values()), "default before")]
     sums: dict[str, list[float]] = {system: [] for system in SHOWN}
     for row in rows:
         found = {system: estimate(list(row["values"][system][measure].values())) for system in SHOWN}
         best = max(found[system].mean for system in SHOWN)
         cells = (cell(found[system], bold=found[system].mean == best) for system in SHOWN)
-        shown.append((row["set"], f"{row['documents']:,}", f"{found['default'].n:,}", *cells))
+        earlier = f"{before[row['set']][measure]:.3f}"
+        shown.append((row["set"], f"{row['documents']:,}", f"{found['default'].n:,}", *cells, earlier))
         for system, one in found.items():
             sums[system].append(one.mean)
-    shown.append(("mean of the rows", "", "", *(f"{mean(values):.3f}" for values in sums.values())))
+    means = (f"{mean(values):.3f}" for values in sums.values())
+    shown.append(("mean of the rows", "", "", *means, f"{mean(one[measure] for one in before.values()):.3f}"))
     return shown
 
 

@@ -1,4 +1,4 @@
-"""What reranking gains and costs: `python -m benchmarks.rerank [--sets SET…] [--n 150] [--write]`.
+"""What reranking gains and costs: `python -m benchmarks.rerank [--model NAME] [--sets SET…] [--n 150] [--write]`.
 
 Weight and head are chosen on tuning questions (scifact's train, nfcorpus's dev, elsewhere the questions whose hash is
 even), and reported on others (their test splits, the odd ones), at most `--n` of a set. Reads RECOLLECT_DATA (default
@@ -23,13 +23,13 @@ from statistics import fmean, quantiles
 from typing import TypeAlias
 
 from benchmarks.quality import table
-from recollect.config import SearchOptions
+from recollect.config import SearchOptions, Settings
 from recollect.evaluation import Dataset, evaluate, read_dataset
 from recollect.evaluation.recording import open_corpus
 from recollect.evaluation.scoring import by_place, compare
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
-from recollect.stages import WEIGHT, Rerank, RerankScores
+from recollect.stages import Rerank, RerankScores
 from recollect.types import Query, Record
 
 SETS = (
@@ -41,25 +41,25 @@ MODEL = "minilm-l12-reranker"
 MEASURE = "nDCG@10"
 HEADS = (10, 20)
 HEAD = SearchOptions().rerank_head
-WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 1.0)
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, None)  # None: the rule that follows from the scores
 DEEP = 10
 """Results that the measure sees."""
 
 DOCS = Path(__file__).parent.parent / "docs" / "reranking.md"
 
 
-Way: TypeAlias = tuple[int, float]
+Way: TypeAlias = tuple[int, float | None]
 """How many are reranked, and the model's weight."""
 
 
 class Kept:
     """What the model said, by question and passage, in a file that only grows."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, model: str) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         self.place = place
         self.known = dict(map(json.loads, place.read_text().splitlines())) if place.is_file() else {}
-        self.model = open_reranker(MODEL)
+        self.model = open_reranker(model)
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
         keys = [digest(f"{query}\0{text}") for text in passages]
@@ -93,7 +93,7 @@ class Asked:
             known.update(zip((record.id for record in new), scores, strict=True))
             return RerankScores(tuple(known[record.id] for record in records))
 
-        def ranking(head: int, weight: float) -> dict[str, float]:
+        def ranking(head: int, weight: float | None) -> dict[str, float]:
             stages = tuple(
                 (name, Rerank(said, head, weight) if name == "rerank" else at) for name, at in pipeline.stages
             )
@@ -105,6 +105,7 @@ class Asked:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=MODEL)
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--n", type=int, default=150, help="questions a set that are reported on")
     parser.add_argument("--tuning", type=int, default=40, help="questions a set that are tuned on")
@@ -115,7 +116,7 @@ def main() -> None:
     data = Path(os.environ.get("RECOLLECT_DATA", "../shared/data"))
     if not data.is_dir():
         sys.exit(f"no development sets at {data}; set RECOLLECT_DATA")
-    kept = Kept(arguments.cache / f"{MODEL}.jsonl")
+    kept = Kept(arguments.cache / f"{arguments.model}.jsonl", arguments.model)
     tables = {}
     for name, study in (("tuning", tuned), ("held-out", reported), ("times", timed_sets)):
         tables[name] = study(data, arguments, kept)
@@ -133,13 +134,13 @@ def tuned(data: Path, arguments: argparse.Namespace, kept: Kept) -> list[tuple[s
     rows = [("weight", *(f"first {head}" for head in HEADS))]
     for weight in WEIGHTS:
         means = [fmean(fmean(ndcg(asked, head, weight).values()) for asked in sets) for head in HEADS]
-        rows.append((f"{weight:g}", *(f"{mean:.4f}" for mean in means)))
+        rows.append(("by its scores" if weight is None else f"{weight:g}", *(f"{mean:.4f}" for mean in means)))
     return rows
 
 
 def reported(data: Path, arguments: argparse.Namespace, kept: Kept) -> list[tuple[str, ...]]:
     head = ("set", "questions", "off", "replaced", "blended", "blended − off", "p")
-    rows, means, shown = [head], [], (0.0, 1.0, WEIGHT)
+    rows, means, shown = [head], [], (0.0, 1.0, None)
     for name in arguments.sets:
         asked = list(ask_all(data, name, kept, arguments.n, tuple((HEAD, weight) for weight in shown)))
         off, replaced, blended = (ndcg(asked, HEAD, weight) for weight in shown)
@@ -156,7 +157,7 @@ def reported(data: Path, arguments: argparse.Namespace, kept: Kept) -> list[tupl
     return [*rows, ("**mean**", "", *whole, "")]
 
 
-def ndcg(asked: Sequence[Asked], head: int, weight: float) -> dict[str, float]:
+def ndcg(asked: Sequence[Asked], head: int, weight: float | None) -> dict[str, float]:
     run = {one.key: one.rankings[head, weight] for one in asked}
     return evaluate({one.key: one.grades for one in asked}, run, [MEASURE])[MEASURE]
 
@@ -194,7 +195,8 @@ def timed_sets(data: Path, arguments: argparse.Namespace, _: Kept) -> list[tuple
 def times(data: Path, name: str, arguments: argparse.Namespace) -> tuple[str, str, str]:
     plain, reranked, worked = [], [], []
     for dataset, keys in questions(data, name, arguments.timed):
-        with open_corpus(dataset) as memory:
+        settings = Settings(search=SearchOptions(rerank_model=arguments.model))
+        with open_corpus(dataset, settings=settings) as memory:
             memory.search("Is everything loaded?", rerank=True)
             for key in keys:
                 plain.append(timed(memory, dataset.queries[key], rerank=False)[0])

@@ -26,10 +26,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.speed import data
 from benchmarks.speed.contender import Ready
+from benchmarks.speed.parts import Lookup
 from recollect.config import Settings
 from recollect.memory import Memory
 from recollect.models.onnx import OnnxEmbedder
@@ -56,24 +55,11 @@ Server(uvicorn.Config(app, port=0, log_config=None, access_log=False)).run()
 """
 
 
-class Prepared:
-    """The default model's space, with passages whose vectors are ready."""
-
-    def __init__(self, ready: Ready) -> None:
-        self.name, self.fingerprint, self.ready = MODEL, OnnxEmbedder(MODEL).fingerprint, ready
-
-    def passages(self, texts: list[str]) -> np.ndarray:
-        return np.array([self.query(text) for text in texts], dtype=np.float32)
-
-    def query(self, text: str) -> np.ndarray:
-        """A text that is no record, by which the length of a vector is found, gets the first question's."""
-        known = text in self.ready.lasting or text in self.ready.passing
-        return self.ready.take(text) if known else next(iter(self.ready.lasting.values()))
-
-
 def fill(place: Path) -> None:
+    """Store the records, with ready vectors, as the default model would."""
     ready = Ready(*data.questions())
-    with Memory.open(place, embedder=Prepared(ready), settings=Settings()) as memory:
+    embedder = Lookup(ready, MODEL, OnnxEmbedder(MODEL).fingerprint)
+    with Memory.open(place, embedder=embedder, settings=Settings()) as memory:
         for batch in data.batches(SIZE):
             ready.expect(batch.texts, batch.vectors)
             rows = zip(batch.numbers, batch.texts, strict=True)

@@ -57,8 +57,8 @@ OPTIONS = """Where each option of a search, each filter and each part of a scope
 arguments of `Memory.search`, by these names."""
 
 VARIABLES = """Other variables: `RECOLLECT_CONFIG` (a settings file), `RECOLLECT_MODELS` (where model files are kept),
-`RECOLLECT_OFFLINE=1` (fetch nothing), `RECOLLECT_THREADS` (threads of a model), `RECOLLECT_TOKEN`
-(not read by Recollect: where the settings of MCP clients keep their token)."""
+`RECOLLECT_OFFLINE=1` ([contact no other machine](../network.md)), `RECOLLECT_THREADS` (threads of a model),
+`RECOLLECT_TOKEN` (not read by Recollect: where the settings of MCP clients keep their token)."""
 
 HTTP = """Requests and answers are JSON. An error is `{"error": {"code", "message", "hint", "request_id"}}`.
 A server with tokens wants `Authorization: Bearer TOKEN`. `GET /openapi.json` of a running server describes every field;

@@ -36,6 +36,14 @@ def test_the_demo_runs(installed, tmp_path):
     assert "keyword #1" in ran.stdout
 
 
+def test_the_small_reranker_is_in_the_wheel(installed, tmp_path):
+    """Its files came with the package, and their hashes are right."""
+    folders = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "RECOLLECT_MODELS"), str(tmp_path))
+    command = [installed / "recollect", "model", "path", "small-reranker"]
+    ran = subprocess.run(command, env=os.environ | folders, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (Path(ran.stdout.strip()) / "model.onnx").is_file()
+
+
 def test_the_page_is_served(installed, tmp_path):
     """`recollect serve` answers with the page and with the script that the page loads."""
     port = free_port()

@@ -25,11 +25,6 @@ class Contender:
     packages: ClassVar[Sequence[str]] = ()
     note: ClassVar[str] = ""
     hybrid: ClassVar[bool] = True
-    no_add: ClassVar[str] = ""
-    """Why a single record cannot be added so that another process finds it."""
-
-    one_thread: ClassVar[str] = ""
-    """Why two threads cannot search at once."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder = folder
@@ -48,7 +43,7 @@ class Contender:
         raise NotImplementedError
 
     def add(self, number: int, text: str, vector: np.ndarray) -> None:
-        """Add one record durably."""
+        """Add one record durably. A contender without this method is not measured in single adds."""
         raise NotImplementedError
 
     def refresh(self) -> None:

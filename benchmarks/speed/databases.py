@@ -13,7 +13,10 @@ from benchmarks.speed.data import DIMENSION, Batch, questions, user_of
 
 class LanceDb(Contender):
     packages: ClassVar = ["lancedb"]
-    note: ClassVar = "hybrid query with RRF; FTS index, bitmap index of users; HNSW-SQ from 100,000 records on"
+    note: ClassVar = (
+        "hybrid query with RRF; FTS index, bitmap index of users; vectors without an index below 100,000 records, with"
+        " IVF_HNSW_SQ from 100,000 on"
+    )
 
     def connect(self) -> Any:
         import lancedb
@@ -66,7 +69,6 @@ class Txtai(Contender):
     note: ClassVar = (
         "hybrid, with content and vectors from a function; one user by SQL, which filters the first 10,000 candidates"
     )
-    no_add: ClassVar = "one process only"
 
     def make(self) -> Any:
         from txtai import Embeddings
@@ -111,7 +113,6 @@ class Txtai(Contender):
 class MilvusLite(Contender):
     packages: ClassVar = ["milvus-lite", "pymilvus"]
     note: ClassVar = "hybrid_search with RRF over a BM25 function and an HNSW index"
-    no_add: ClassVar = "one process only"
 
     def connect(self) -> None:
         from pymilvus import MilvusClient
@@ -167,7 +168,6 @@ class Chroma(Contender):
         "vectors only, because its hybrid search is part of Chroma Cloud; not among the contenders of the ratio"
     )
     hybrid: ClassVar = False
-    no_add: ClassVar = "one process only"
 
     def open(self) -> None:
         import chromadb
@@ -199,7 +199,6 @@ class Chroma(Contender):
 class LlamaIndex(Contender):
     packages: ClassVar = ["llama-index-core", "llama-index-retrievers-bm25"]
     note: ClassVar = "QueryFusionRetriever (reciprocal_rerank, no generated queries) over its own vector store and BM25"
-    no_add: ClassVar = "rebuild"
 
     def load(self, batches: Iterator[Batch]) -> None:
         from llama_index.core import StorageContext, VectorStoreIndex

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +28,13 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def measure(folder: Path, size: int) -> dict[str, float]:
+def measure(size: int) -> dict[str, float]:
     """Memory bandwidth, the time of a flush, and how fast SQLite takes the same rows without any index."""
+    with tempfile.TemporaryDirectory(dir=data.HOME) as folder:
+        return measure_in(Path(folder), size)
+
+
+def measure_in(folder: Path, size: int) -> dict[str, float]:
     block = np.ones(MEGABYTES * 1_000_000 // 4, np.float32)
     copy = np.empty_like(block)
     read = min(seconds(block.sum) for _ in range(TRIES))

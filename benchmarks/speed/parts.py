@@ -61,10 +61,8 @@ def refuse(message: str) -> None:
 class Lookup:
     """An embedder whose vectors are ready. A text that is not a record or a question gets the first question's."""
 
-    name = fingerprint = "ready"
-
-    def __init__(self, ready: Ready) -> None:
-        self.ready = ready
+    def __init__(self, ready: Ready, name: str = "ready", fingerprint: str = "ready") -> None:
+        self.ready, self.name, self.fingerprint = ready, name, fingerprint
 
     def query(self, text: str) -> np.ndarray:
         ready = self.ready.lasting
@@ -97,7 +95,6 @@ class Lines:
 class BareParts(Contender):
     packages: ClassVar = ["tantivy", "numkong"]
     note: ClassVar = "tantivy, and an 8-bit scan with NumKong whose head is scored again exactly: the floor"
-    no_add: ClassVar = "read-only"
 
     def load(self, batches: Iterator[Batch]) -> None:
         import tantivy
@@ -164,7 +161,6 @@ def eight_bits(vectors: np.ndarray) -> np.ndarray:
 class Bm25sFaiss(Contender):
     packages: ClassVar = ["bm25s", "faiss-cpu", "PyStemmer"]
     note: ClassVar = "bm25s with stop words and stemmer; faiss Flat, above 100,000 records IVF (4·√n lists, 32 probed)"
-    no_add: ClassVar = "rebuild"
 
     def load(self, batches: Iterator[Batch]) -> None:
         import bm25s

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import selectors
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,10 @@ from benchmarks.speed.contender import OWN
 from benchmarks.speed.data import HOME, ROOT
 
 MEMORY_LIMIT = 7_000_000_000
-"""Bytes of a process that are not of files: what two of them at once and the page cache leave room for here."""
+"""Bytes of a process that are not of files."""
+
+LEAST_FREE = 1_500_000_000
+"""Bytes of the machine's memory that must stay available while a contender works."""
 
 QUIET = {
     "RUST_LOG": "error",
@@ -30,19 +36,29 @@ class Failed(Exception):
     """A contender could not do it, and why."""
 
 
+class NotTried(Failed):
+    """It would not fit into a limit."""
+
+
 class Process:
     """Started at once; every command waits for its reply."""
 
-    def __init__(self, name: str, folder: Path, size: int) -> None:
+    def __init__(self, command: Sequence[str], log: Path, path: str = "") -> None:
+        self.log = log.open("ab")
+        self.started = time.perf_counter()
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.log}
+        environment = {**os.environ, **QUIET, "PYTHONPATH": path}
+        self.child = subprocess.Popen(command, **pipes, cwd=ROOT, env=environment, start_new_session=True)
+
+    @classmethod
+    def of(cls, name: str, folder: Path, size: int) -> Process:
+        """The process of a contender, whose files are in the folder; what it prints goes into a file beside it."""
         python = sys.executable if name == OWN else str(HOME / "bin" / "python")
         if not Path(python).exists():
             raise Failed("not installed: run `make .bench/.installed`")
-        path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])} if name == OWN else {}
-        self.log = (folder.parent / f"{folder.name}.log").open("ab")
-        self.started = time.perf_counter()
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)]) if name == OWN else ""
         command = [python, "-m", "benchmarks.speed.worker", name, str(folder), str(size)]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.log}
-        self.child = subprocess.Popen(command, **pipes, cwd=ROOT, env={**os.environ, **QUIET, **path})
+        return cls(command, folder.with_suffix(".log"), path)
 
     def ask(self, do: str, limit: float, **arguments: Any) -> dict[str, Any]:
         """Send a command and wait for the reply, at most `limit` seconds."""
@@ -68,31 +84,46 @@ class Process:
 
     def check(self, do: str, limit: float, deadline: float) -> None:
         if self.anonymous() > MEMORY_LIMIT:
-            self.end()
+            self.kill()
             raise Failed(f"{do}: more than {MEMORY_LIMIT / 1e9:.0f} GB of memory")
+        if (free := kilobytes("/proc/meminfo", "MemAvailable")) and free < LEAST_FREE:
+            self.kill()
+            raise Failed(f"{do}: less than {LEAST_FREE / 1e9} GB of the machine's memory were left")
         if time.monotonic() > deadline:
-            self.end()
+            self.kill()
             raise Failed(f"{do}: more than {limit:.0f} s")
 
     def anonymous(self) -> int:
         """Bytes of memory that are not of files."""
-        try:
-            status = Path(f"/proc/{self.child.pid}/status").read_text(encoding="ascii")
-        except OSError:
-            return 0
-        return sum(int(kilobytes) * 1024 for kilobytes in re.findall(r"(?:RssAnon|RssShmem):\s+(\d+)", status))
+        return kilobytes(f"/proc/{self.child.pid}/status", "RssAnon|RssShmem")
 
     def ended(self) -> str:
         self.child.wait()
         return f"the process ended with status {self.child.returncode}"
 
     def end(self) -> None:
-        """Close it if it can, else kill it."""
-        if self.child.poll() is None:
-            self.child.stdin.close()  # type: ignore[union-attr]
-            try:
-                self.child.wait(5)
-            except subprocess.TimeoutExpired:
-                self.child.kill()
-                self.child.wait()
+        """Let it close, for at most five seconds, and kill what is left."""
+        assert self.child.stdin
+        assert self.child.stdout
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(5)
+        self.kill()
+        self.child.stdout.close()
         self.log.close()
+
+    def kill(self) -> None:
+        """End it and the processes that it has started, if they run."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+
+
+def kilobytes(file: str, names: str) -> int:
+    """The sum of lines like `RssAnon: 12 kB` in a file of /proc, in bytes; 0 without it."""
+    try:
+        text = Path(file).read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return sum(int(number) * 1024 for number in re.findall(rf"(?:{names}):\s+(\d+)", text))

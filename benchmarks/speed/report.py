@@ -13,6 +13,7 @@ FIGURES = ROOT / "benchmarks" / "results" / "speed.json"
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->)", re.DOTALL)
 Figures = dict[str, Any]
+MISSING = "–"
 
 SEARCH = {
     "p50 ms": "p50_ms", "p95 ms": "p95_ms", "p99 ms": "p99_ms", "CPU p50 ms": "cpu_ms", "a second, 1 thread": "qps_1",
@@ -31,9 +32,9 @@ def tables(figures: Figures) -> str:
 
 def size_tables(size: int, measured: Figures) -> str:
     contenders = measured["contenders"]
-    ran = {name: result for name, result in contenders.items() if "failed" not in result}
-    parts = [f"### {size:,} records", table(ran, SEARCH), table(ran, STORE)]
-    parts += ["\n".join(f"- {line}" for line in [*ratios(ran), *floor(measured["floor"]), *failures(contenders)])]
+    loaded = {name: result for name, result in contenders.items() if "load_s" in result}
+    parts = [f"### {size:,} records", table(contenders, SEARCH), table(loaded, STORE)]
+    parts += ["\n".join(f"- {line}" for line in [*ratios(contenders), *floor(measured["floor"]), *fewer(contenders)])]
     return "\n\n".join(parts)
 
 
@@ -41,16 +42,19 @@ def table(contenders: Figures, columns: dict[str, str]) -> str:
     lines = [row("", *columns), row("---", *["--:"] * len(columns))]
     for name, result in contenders.items():
         label = f"**{name}**" if name == OWN else name if result.get("hybrid", True) else f"{name}, vectors only"
-        lines.append(row(label, *(cell(result, column) for column in columns.values())))
+        cells = [cell(result, column) for column in columns.values()]
+        if "failed" in result and MISSING in cells:
+            cells[cells.index(MISSING)] = result["failed"]
+        lines.append(row(label, *cells))
     return "\n".join(lines)
 
 
 def cell(result: Figures, column: str) -> str:
     value = result.get(column)
     if value is None:
-        return {"visible_ms": result.get("no_add", "–"), "qps_2": result.get("no_threads", "–")}.get(column, "–")
-    if column == "user_p50_ms" and result["user_found"] < 9.5:
-        return f"{number(value)} ({result['user_found']:.1f} found)"
+        return result.get("add_failed", "not measured") if column == "visible_ms" else MISSING
+    if column == "user_p50_ms" and (found := f"{result['user_found']:.1f}") != "10.0":
+        return f"{number(value)} ({found} found)"
     return f"{value:.2f}" if column == "shared" else number(value)
 
 
@@ -72,16 +76,16 @@ def peers(contenders: Figures) -> Figures:
 
 
 def ratios(contenders: Figures) -> list[str]:
-    own = contenders.get(OWN)
-    if not own:
+    own = contenders.get(OWN, {})
+    if "p50_ms" not in own:
         return []
     lines = []
     if others := peers(contenders):
         fastest = min(others, key=lambda name: others[name]["p50_ms"])
         ratio = own["p50_ms"] / others[fastest]["p50_ms"]
         lines.append(f"Recollect's p50 is {ratio:.2f} times that of the fastest contender, {fastest}.")
-    if FLOOR in contenders:
-        lines.append(f"It is {own['p50_ms'] / contenders[FLOOR]['p50_ms']:.2f} times that of the bare parts.")
+    if "p50_ms" in contenders.get(FLOOR, {}):
+        lines.append(f"Its p50 is {own['p50_ms'] / contenders[FLOOR]['p50_ms']:.2f} times that of the bare parts.")
     lines.append(f"Its p95 is {own['p95_ms'] / own['p50_ms']:.2f} times its p50.")
     if "add_ms" in own:
         bare = own["bare_commit_ms"]
@@ -99,12 +103,16 @@ def floor(values: Figures) -> list[str]:
     return [f"The machine before and after: {memory}, {disk}, and {rows}."]
 
 
+def fewer(contenders: Figures) -> list[str]:
+    """Who was asked fewer questions, because it answered for too long."""
+    counts = {name: result["searches"] for name, result in contenders.items() if "searches" in result}
+    most = max(counts.values(), default=0)
+    few = ", ".join(f"{name} {count}" for name, count in counts.items() if count < most)
+    return [f"Searches behind p50, p95 and p99: {most}; {few}."] if few else []
+
+
 def pair(values: Figures, name: str) -> str:
     return f"{number(values[name])} and {number(values[name + '_after'])}"
-
-
-def failures(contenders: Figures) -> list[str]:
-    return [f"{name} did not finish: {result['failed']}" for name, result in contenders.items() if "failed" in result]
 
 
 def results(figures: Figures) -> str:
@@ -112,7 +120,7 @@ def results(figures: Figures) -> str:
     parts = [about(figures), tables(figures)]
     if len(figures["sizes"]) > 1:
         parts.append(growth(figures))
-    return "\n\n".join([*parts, starts(figures["starts"]), setups(figures)]) + "\n"
+    return "\n\n".join([*parts, starts(figures), setups(figures)]) + "\n"
 
 
 def write(figures: Figures) -> None:
@@ -127,16 +135,20 @@ def write(figures: Figures) -> None:
 
 def about(figures: Figures) -> str:
     machine = figures["machine"]
+    unmeasured = [f"{size:,}" for size in figures["planned"] if str(size) not in figures["sizes"]]
+    cut_off = f" The run was cut off: {' and '.join(unmeasured)} records were not measured." if unmeasured else ""
     return (
         f"Measured on {figures['date']} with `{figures['command']}` in {figures['minutes']:.0f} minutes:"
         f" {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB of memory, {machine['system']},"
-        f" Python {machine['python']}; the load of the machine before the run was {machine['load']:.2f}."
+        f" Python {machine['python']}; the load of the machine before the run was {machine['load']:.2f}.{cut_off}"
     )
 
 
 CURVES = {
     "p50_ms": "search, p50 ms",
+    "p95_ms": "search, p95 ms",
     "user_p50_ms": "search for one user of 1,000, p50 ms",
+    "visible_ms": "add until visible, ms",
     "load_s": "load, s",
     "cold_ms": "cold start, ms",
     "disk_mb": "disk, MB",
@@ -144,7 +156,7 @@ CURVES = {
 }
 """What is drawn, and its title."""
 
-PLOTS = {"performance-search.svg": ("p50_ms", "user_p50_ms"), "performance-store.svg": tuple(CURVES)[2:]}
+PLOTS = {"performance-search.svg": tuple(CURVES)[:4], "performance-store.svg": tuple(CURVES)[4:]}
 
 
 def growth(figures: Figures) -> str:
@@ -161,7 +173,8 @@ def sentence(figures: Figures, column: str) -> str:
     grown = {name: exponent(line) for name, line in lines(figures, column).items() if len(line) > 1}
     others = ", ".join(f"{name} n^{power:.2f}" for name, power in grown.items() if name != OWN)
     own = f"Recollect grows {in_words(grown[OWN])} (n^{grown[OWN]:.2f}); " if OWN in grown else ""
-    return f"**{CURVES[column].rpartition(',')[0].capitalize()}**: {own}{others}."
+    others = others or "no contender has it at two sizes"
+    return f"**{CURVES[column].rpartition(' ')[0].rstrip(',').capitalize()}**: {own}{others}."
 
 
 def in_words(power: float) -> str:
@@ -177,7 +190,7 @@ def lines(figures: Figures, column: str) -> dict[str, list[tuple[int, float]]]:
     found: dict[str, list[tuple[int, float]]] = {}
     for size, measured in figures["sizes"].items():
         for name, result in measured["contenders"].items():
-            if column in result and "failed" not in result:
+            if column in result:
                 found.setdefault(name, []).append((int(size), result[column]))
     return found
 
@@ -187,11 +200,15 @@ def exponent(line: list[tuple[int, float]]) -> float:
     return math.log(high / low) / math.log(last / first)
 
 
-def starts(values: Figures) -> str:
+def starts(figures: Figures) -> str:
     heading = "### Starting the command\n\nNew processes on a store of one record."
     body = [row("command", "best ms", "median ms"), row("---", "--:", "--:")]
-    body += [row(f"`{name}`", f"{best:.0f}", f"{middle:.0f}") for name, (best, middle) in values.items()]
-    return heading + "\n\n" + "\n".join(body)
+    body += [row(f"`{name}`", f"{best:.0f}", f"{middle:.0f}") for name, (best, middle) in figures["starts"].items()]
+    parts = [heading, "\n".join(body)]
+    if spent := figures.get("embedding_ms"):
+        took = f"Embedding a question with the default model took {spent['wall']} ms ({spent['cpu']} ms of CPU time)"
+        parts.append(f"{took}, the median of all questions. Only the command with the model contains it.")
+    return "\n\n".join(parts)
 
 
 def setups(figures: Figures) -> str:

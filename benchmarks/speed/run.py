@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
 import shutil
 import sys
 import time
@@ -14,9 +15,9 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarks.speed import data
-from benchmarks.speed.contender import OWN, contender
+from benchmarks.speed.contender import OWN, Contender, contender
 from benchmarks.speed.floor import BareTable, measure, seconds
-from benchmarks.speed.process import MEMORY_LIMIT, Failed, Process
+from benchmarks.speed.process import MEMORY_LIMIT, Failed, NotTried, Process
 from benchmarks.speed.worker import word
 
 WARM, COLD_STARTS, ADDS, SLICES, SLICE_SECONDS = 3, 3, 20, 3, 0.5
@@ -24,35 +25,48 @@ PHASE_SECONDS = 30
 """A contender that has answered for so long is asked no more in this phase."""
 
 ANSWER_SECONDS, VISIBLE_SECONDS = 60, 10
+"""Limits of one answer, and of the time until an add is visible."""
+
+LEAST_SECONDS = 10
+"""A load that has less time left is not begun."""
+
 Results = dict[str, dict[str, Any]]
 
 
 def load_limit(size: int) -> float:
-    """Seconds: a minute at 10,000, ten minutes at 1,000,000."""
-    return min(600.0, max(60.0, size / 400))
+    """Seconds: one minute up to 24,000 records, four at 100,000 and fifteen at 1,000,000."""
+    return min(900.0, max(60.0, size / 400))
 
 
 class Run:
-    """The contenders of one size, and what was measured of them. One that fails leaves with a reason."""
+    """The contenders of one size, and what was measured of them. One that fails leaves with a reason.
 
-    def __init__(self, names: list[str], size: int, smaller: Results, options: argparse.Namespace) -> None:
+    `smaller` has the results of the size before; nothing is loaded after `deadline`, a time of `time.monotonic`.
+    """
+
+    def __init__(
+        self, names: list[str], size: int, smaller: Results, options: argparse.Namespace, deadline: float
+    ) -> None:
         self.size, self.rounds, self.questions = size, options.rounds, options.questions
         self.patience: float = options.patience
-        self.folder = data.HOME / "work"
+        self.deadline = deadline
+        self.folder = data.HOME / f"work-{os.getpid()}"
         self.results: Results = {name: {} for name in names}
         self.serving: dict[str, Process] = {}
         self.smaller = smaller
 
     def measure(self) -> dict[str, Any]:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        for left in data.HOME.glob("work-*"):  # of runs that were killed
+            if not Path("/proc", left.name.removeprefix("work-")).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        self.folder.mkdir()
         try:
-            floor = measure(self.folder, self.size)
+            floor = measure(self.size)
             for phase in (self.load, self.start, self.ask, self.ask_one_user, self.throughput, self.memory, self.add):
-                say(f"{self.size:,} records: {phase.__name__}")
+                start = time.monotonic()
                 phase()
-            again = measure(Path(shutil.copytree(self.folder / "floor", self.folder / "end")), self.size)
-            floor |= {f"{name}_after": value for name, value in again.items()}
+                say(f"{self.size:,} records: {phase.__name__} took {time.monotonic() - start:.0f} s")
+            floor |= {f"{name}_after": value for name, value in measure(self.size).items()}
         finally:
             for process in self.serving.values():
                 process.end()
@@ -65,8 +79,9 @@ class Run:
         return {"floor": rounded(floor), "contenders": {name: rounded(each) for name, each in self.results.items()}}
 
     def fail(self, name: str, error: Failed) -> None:
-        say(f"  {name} did not finish: {error}")
-        self.results[name]["failed"] = str(error)
+        reason = str(error) if isinstance(error, NotTried) else f"did not finish: {error}"
+        say(f"  {name} {reason}")
+        self.results[name]["failed"] = reason
         if process := self.serving.pop(name, None):
             process.end()
 
@@ -84,18 +99,20 @@ class Run:
 
     def load(self) -> None:
         """Each alone, in a process of its own."""
-        for name in self.left():
+        for name in sorted(self.left(), key=self.order):
             self.place(name).mkdir()
             try:
                 self.expect(name)
-                process = Process(name, self.place(name), self.size)
+                process = Process.of(name, self.place(name), self.size)
                 try:
                     self.results[name] |= process.ask("about", self.seconds(ANSWER_SECONDS))
-                    reply = process.ask("load", self.seconds(load_limit(self.size)))
+                    limit = min(self.seconds(load_limit(self.size)), self.deadline - time.monotonic())
+                    reply = process.ask("load", limit)
                 finally:
                     process.end()
             except Failed as error:
                 self.fail(name, error)
+                shutil.rmtree(self.place(name))
                 continue
             disk = sum(path.stat().st_size for path in self.place(name).rglob("*") if path.is_file())
             self.results[name] |= {
@@ -104,19 +121,29 @@ class Run:
             }  # fmt: skip
             say(f"  {name}: {reply['seconds']:.1f} s")
 
+    def order(self, name: str) -> tuple[bool, bool, float]:
+        """Who is loaded first, because time may run out: Recollect, then who searched fewer records fastest."""
+        before = self.smaller.get(name, {})
+        return name != OWN, not before.get("hybrid", True), before.get("p50_ms", 0.0)
+
     def expect(self, name: str) -> None:
-        """What was far too slow or too large at a tenth of this size is not tried."""
+        """What was far too slow or too large at a tenth of this size is not tried, nor what has no time left."""
+        left = self.deadline - time.monotonic()
         before = self.smaller.get(name, {})
         if "failed" in before:
-            raise Failed(f"at fewer records: {before['failed']}")
+            raise NotTried(f"not tried: at {before['size']:,} records {before['failed']}")
+        if left < LEAST_SECONDS:
+            raise NotTried("not tried: the time for loading was used up")
         if before:
-            factor = self.size / before["size"]
+            at, factor = f"from {before['size']:,} records", self.size / before["size"]
             minutes, most = before["load_s"] * factor / 60, self.seconds(load_limit(self.size)) / 60
             if minutes > most:
-                raise Failed(f"not tried: loading would take about {minutes:.0f} minutes, the limit is {most:.0f}")
+                raise NotTried(f"not tried: {at}, loading would take {minutes:.0f} minutes; the limit is {most:.0f}")
+            if minutes > left / 60:
+                raise NotTried(f"not tried: {at}, loading would take {minutes:.0f} minutes; {left / 60:.0f} were left")
             memory, most = before["anonymous_mb"] * factor / 1e3, MEMORY_LIMIT / 1e9
             if memory > most:
-                raise Failed(f"not tried: would need about {memory:.0f} GB of memory, the limit is {most:.0f}")
+                raise NotTried(f"not tried: {at}, it would need {memory:.0f} GB of memory; the limit is {most:.0f}")
 
     def start(self) -> None:
         """From starting a process to its first answer; the last one stays."""
@@ -126,7 +153,7 @@ class Run:
                 while len(times) < COLD_STARTS and sum(times) < PHASE_SECONDS / 4:
                     if previous := self.serving.pop(name, None):
                         previous.end()
-                    self.serving[name] = Process(name, self.place(name), self.size)
+                    self.serving[name] = Process.of(name, self.place(name), self.size)
                     self.serving[name].ask("search", self.seconds(2 * ANSWER_SECONDS), question=0)
                     times.append(time.perf_counter() - self.serving[name].started)
                 for question in range(WARM):
@@ -182,9 +209,6 @@ class Run:
         rates: dict[tuple[str, int], list[float]] = {}
         for _, threads in itertools.product(range(SLICES), (1, 2)):
             for name in self.left():
-                if reason := contender(name).one_thread if threads > 1 else "":
-                    self.results[name]["no_threads"] = reason
-                    continue
                 try:
                     reply = self.serving[name].ask(
                         "throughput", self.seconds(2 * ANSWER_SECONDS), threads=threads, seconds=SLICE_SECONDS
@@ -198,25 +222,27 @@ class Run:
 
     def memory(self) -> None:
         for name in self.left():
-            reply = self.serving[name].ask("memory", self.seconds(ANSWER_SECONDS))
+            try:
+                reply = self.serving[name].ask("memory", self.seconds(ANSWER_SECONDS))
+            except Failed as error:
+                self.fail(name, error)
+                continue
             self.results[name] |= {"rss_mb": reply["rss"] / 1e6, "anonymous_mb": reply["anonymous"] / 1e6}
 
     def add(self) -> None:
         """Single adds, until another process finds them; in between the same bytes go into a bare table."""
-        (self.folder / "floor").mkdir()
         table = BareTable(self.folder / "bare.db")
         extra = next(data.batches(self.size, first=self.size))
         for name in self.left():
-            if reason := contender(name).no_add:
-                self.results[name]["no_add"] = reason
+            if contender(name).add is Contender.add:
                 continue
             try:
                 self.results[name] |= self.add_to(name, table, extra)
             except Failed as error:
-                self.results[name]["no_add"] = str(error)
+                self.results[name]["add_failed"] = f"did not finish: {error}"
 
     def add_to(self, name: str, table: BareTable, extra: data.Batch) -> dict[str, float]:
-        writer, reader = self.serving[name], Process(name, self.place(name), self.size)
+        writer, reader = self.serving[name], Process.of(name, self.place(name), self.size)
         added, visible, bare = [], [], []
         start = len(table.connection.execute("SELECT 1 FROM records").fetchall())
         try:

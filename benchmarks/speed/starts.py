@@ -1,4 +1,4 @@
-"""How long the command takes to start: new processes on a store of one record."""
+"""How long the command takes to start, on a store of one record, and how long a question takes to embed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
-from benchmarks.speed.data import ROOT
+from benchmarks.speed.data import ROOT, questions
 from benchmarks.speed.floor import seconds
 
 TIMES = 7
@@ -36,3 +37,19 @@ def measure() -> dict[str, list[float]]:
                 took = seconds(lambda c=command: subprocess.run(c, check=True, capture_output=True, env=environment))
                 spent[name].append(took * 1e3)
     return {name: [round(min(times), 1), round(median(times), 1)] for name, times in spent.items()}
+
+
+def embedding() -> dict[str, float]:
+    """Wall and CPU time of embedding one question with the default model, the median of all questions."""
+    from recollect.config import Settings
+    from recollect.models.embedders import open_embedder
+
+    model = open_embedder(Settings().embedder, settings=Settings())
+    model.query("one to load the model")
+    walls, cpus = [], []
+    for question in questions()[0]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        model.query(question)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return {"wall": round(median(walls) * 1e3, 1), "cpu": round(median(cpus) * 1e3, 1)}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from regex import Pattern
 
-VERSION = 2  # raised whenever the same text would give other terms: an index built by another version is rebuilt
+VERSION = 3  # raised whenever the same text would give other terms: an index built by another version is rebuilt
 
 LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they are written
     "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto", "estonian",
@@ -33,7 +33,7 @@ LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they a
 )  # fmt: skip
 
 MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
-MAX_QUERY_TERMS = 512  # distinct terms of one query; further terms of a long pasted text make no visible difference
+MAX_QUERY_TERMS = 512  # terms of one query; further terms of a long pasted text make no visible difference
 CACHED_WORDS = 100_000  # words whose terms are cached: about 30 MB
 HASH_BYTES = 8  # of a term in an index
 CACHED_CHUNKS = 200_000  # chunks between white space whose hashes are cached: about 50 MB, in a process that indexes
@@ -112,28 +112,25 @@ class Analyzer:
         No term contains white space, so the hashes of each chunk between white space can be cached.
         """
         chunks = _chunks(self.language)
-        hashes: list[bytes] = []
-        length = 0
-        for chunk in _normalised(text)[0].split():
-            found, counted = chunks[chunk.strip(_AROUND)]
-            hashes.append(found)
-            length += counted
-        return b"".join(hashes), length
+        found = [chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()]
+        return b"".join([hashes for hashes, _ in found]), sum([counted for _, counted in found])
 
     def query(self, text: str) -> list[str]:
-        """The distinct terms of a query: no stop words, unless it has nothing else; pairs, not single characters."""
-        words: dict[str, None] = {}
-        stops: dict[str, None] = {}
+        """The terms of a query, each as often as it occurs: no stop words, unless it has nothing else.
+
+        Scripts without spaces give pairs, not single characters.
+        """
+        words, stops = list[str](), list[str]()
         for match in _words(_normalised(text)[0]):
             if match.lastgroup == "run":
                 grams = _grams(match.group(), 0)
-                words.update((gram[0], None) for gram in grams[1::2] or grams)
+                words += [gram[0] for gram in grams[1::2] or grams]
             else:
                 for term, stop in _terms(self.language, match.group()):
-                    (stops if stop else words)[term] = None
+                    (stops if stop else words).append(term)
             if len(words) >= MAX_QUERY_TERMS:
                 break
-        return list(words or stops)[:MAX_QUERY_TERMS]
+        return (words or stops)[:MAX_QUERY_TERMS]
 
 
 def term_hash(term: str) -> int:
@@ -311,9 +308,8 @@ def lead(text: str, *, width: int = WIDTH) -> str:
 def _hits(text: str, terms: Collection[str], analyzer: Analyzer) -> list[tuple[int, int, str]]:
     """The places of these terms in a text: start, end and term."""
     if text.isascii():  # as below, in a quarter of the time
-        language = analyzer.language
-        words = ((match, _terms(language, match[0])) for match in _ASCII_WORDS.finditer(text))
-        return [(*match.span(), term) for match, found in words for term, _ in found if term in terms]
+        language, words = analyzer.language, _ASCII_WORDS.finditer(text)
+        return [(*match.span(), term) for match in words for term, _ in _terms(language, match[0]) if term in terms]
     return [(token.start, token.end, token.term) for token in analyzer.tokens(text) if token.term in terms]
 
 

@@ -1,7 +1,7 @@
-"""`dataclass` as in the standard library, except that frozen classes with slots are made in a fifth of the time.
+"""`dataclass` as in the standard library, except that a frozen class with slots is made in a third to half the time.
 
-The standard one compiles the six methods of each class one by one, which takes about 0.6 ms, and a search needs fifty
-such classes. Here only `__init__` is compiled, and all classes share the other methods.
+The standard one compiles the six methods of each class one by one. Here only `__init__` is compiled, and all classes
+share the other methods. A class of five fields takes 0.14 ms instead of 0.46, and a keyword search makes 58 classes.
 """
 
 from __future__ import annotations

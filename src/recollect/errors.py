@@ -17,6 +17,8 @@
         │   ├── TimedOut      it took longer than it may
         │   ├── TooLong       the query is too long for it; the system itself works
         │   └── LeftAlone     it failed so often that it is not queried for a while
+        ├── NotContacted      a host that is never contacted, or a redirect that is not followed
+        │   └── Offline       another machine is needed, and --offline or RECOLLECT_OFFLINE forbids it
         ├── SearchFailed      no source answered
         └── Cancelled         the client disconnected before the answer was ready
 
@@ -124,6 +126,14 @@ class TooLong(SourceFailed, code="too_long"):
 
 class LeftAlone(SourceFailed, code="left_alone"):
     """A source failed so often that it is not queried for a while."""
+
+
+class NotContacted(FailedError, code="not_contacted"):
+    """A host is not contacted: its address is refused, or a redirect leads to it."""
+
+
+class Offline(NotContacted, code="offline"):
+    """Another machine is needed, and `--offline` or `RECOLLECT_OFFLINE` forbids to contact it."""
 
 
 class SearchFailed(FailedError, code="search_failed"):

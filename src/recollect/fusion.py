@@ -8,6 +8,7 @@ The command line, the page, the JSON shapes, the pipeline and the evaluation all
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -193,25 +194,21 @@ def combine(rankings: Sequence[Ranking], method: str, k: float, normalisation: s
     if not rankings:
         return []
     amounts, ceiling = METHODS[method].compute(rankings, k, normalisation)
-    totals: dict[Any, float] = {}
-    order: dict[Any, int] = {}  # the better the rank and then the earlier the list, the lower
+    places = list[tuple[int, Any, float]]()
     for position, (ranking, given) in enumerate(zip(rankings, amounts, strict=True)):
         ranking.amounts = given
-        for key, rank, amount in zip(ranking.keys, ranking.ranks, given, strict=True):
-            place = rank * len(rankings) + position
-            if key not in totals:
-                totals[key] = amount
-                order[key] = place
-            else:
-                totals[key] += amount
-                if place < order[key]:  # noqa: PLR1730  (a call of `min` takes longer)
-                    order[key] = place
+        numbers = [rank * len(rankings) + position for rank in ranking.ranks]
+        places += zip(numbers, ranking.keys, given, strict=True)
+    places.sort()
+    totals: dict[Any, float] = {}  # documents in the order that decides between equal sums
+    for _, key, amount in places:
+        totals[key] = totals.get(key, 0.0) + amount
     if len(rankings) > 2:  # noqa: PLR2004  (the sum of two is exact, that of several depends on their order)
         totals = {key: math.fsum(ranking.amount(key) for ranking in rankings) for key in totals}
-    places = sorted([(-total, order[key], key) for key, total in totals.items()])
-    if places and places[0][0] >= -ceiling and places[-1][0] <= 0:
-        return [(key, -total, -total / ceiling) for total, _, key in places]
-    return [(key, -total, min(1.0, max(0.0, -total / ceiling))) for total, _, key in places]
+    ordered = sorted(totals.items(), key=operator.itemgetter(1), reverse=True)
+    if ordered and ordered[0][1] <= ceiling and ordered[-1][1] >= 0:
+        return [(key, total, total / ceiling) for key, total in ordered]
+    return [(key, total, min(1.0, max(0.0, total / ceiling))) for key, total in ordered]
 
 
 @method("blend", "how far each score stands above the rest of its list", label="Blend", by_trust=True)
@@ -293,7 +290,7 @@ def dbsf(scores: Sequence[float], _bounded: bool) -> list[float]:
 
 def _sized(scores: Sequence[float]) -> list[float]:
     """The scores divided by the largest, so that none is too large or too small to compute with."""
-    largest = max(abs(s) for s in scores)
+    largest = max(map(abs, scores))
     return [s / largest for s in scores] if largest else list(scores)
 
 
@@ -332,7 +329,7 @@ def _above(ranking: Ranking, weight: float) -> list[float]:
     else:
         # The document after the last would score one mean step lower.
         tail = low - (max(sized) - low) / count
-    spread = math.sqrt(math.fsum((score - tail) ** 2 for score in sized) / count)
+    spread = math.sqrt(math.fsum([(score - tail) ** 2 for score in sized]) / count)
     if spread <= ROUNDING:  # if all are equal, none stands out, and each is one unit above an absent document
         return [weight * min(1.0, 1.0 / MOST_ABOVE)] * len(sized)
     return [weight * min(1.0, (score - tail) / spread / MOST_ABOVE) for score in sized]

@@ -13,11 +13,13 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from recollect.dataclass import dataclass
 
 RECALL_TOKENS = 1500  # size limit of a recall block
+LIKELY = 0.2  # least confidence of what recall, the hook and MCP return; `search` draws a line there
+RERANK_MS = 150.0  # time for reranking that nobody asked for, before a model reads the results
 DEFAULT_K = 60  # RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1
 
 METHODS, NORMALISATIONS = "recollect.fusion:METHODS", "recollect.fusion:NORMALISATIONS"
@@ -33,6 +35,16 @@ GROUPS = (FUSION, DEPTH, AFTER)  # the headings of search options, in the order 
 
 KINDS: Mapping[str, str] = types.MappingProxyType({"fact": "facts", "chunk": "files"})
 """The kinds of records that a store holds, and their labels."""
+
+ORIGINS: Mapping[str, str] = types.MappingProxyType({
+    "user": "the user's own words", "file": "text of the user's files", "agent": "written by an agent",
+    "tool": "output of a tool", "web": "text of a web page", "import": "of somebody else's export",
+})  # fmt: skip
+"""Who can have written a record, and their labels."""
+
+TRUSTED = ("user", "file", "agent")  # text of tools, web pages and strangers may hold instructions to a model
+OUTSIDE = "outside"  # the origin of documents of other systems, which the user's settings name as sources
+ANY_ORIGIN = "any"  # among the origins of a filter: records of all origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,7 @@ class Option:
     check: tuple[Callable[[Any], bool], str] | None = None
     places: tuple[str, ...] = (FLAG, HTTP, PAGE)  # agents see few parameters: MCP is named where it is meant
     sends: bool = False
+    guarded: bool = False
     tuned: bool = False
     needs: tuple[str, Any] | None = None
 
@@ -268,6 +281,10 @@ class SearchOptions:
         0.1, "How strongly the importance of a record changes its score, 0 to 1.", group=AFTER, bounds=SHARE,
         metavar="W", label="Importance", slider=Slider(),
     )  # fmt: skip
+    by: str = option(
+        "file", "What a result is: a file, with its best passage and the further ones attached, or a single chunk.",
+        group=AFTER, choices=("file", "chunk"), metavar="WHAT", label="Results by",
+    )  # fmt: skip
     prefer_newer: bool = option(
         True, "Of two facts that say nearly the same, rank the newer first.", group=AFTER, label="Prefer the newer"
     )
@@ -281,16 +298,23 @@ class SearchOptions:
         places=_ALL, label="Minimum score", slider=Slider(step=0.01),
     )  # fmt: skip
     confidence: bool = option(
-        False, "Report for each result how far it stands out from what unrelated queries find.", group=AFTER,
-        label="Confidence",
+        False, "Print the confidence of each result: the probability that it is relevant. JSON always has it.",
+        group=AFTER, places=(FLAG, HTTP),
     )  # fmt: skip
-    min_confidence: float = option(
-        0.0, "Leave out results with a lower confidence, 0 to 1; the answer is empty where none is left.", group=AFTER,
-        bounds=SHARE, metavar="C", label="Minimum confidence", slider=Slider(step=0.01),
+    min_confidence: float | None = option(
+        None, "Leave out results with a lower confidence, 0 to 1; by default recall and MCP leave out those that are"
+        " probably unrelated, and search none.",
+        group=AFTER, bounds=SHARE, metavar="C", places=_ALL, label="Minimum confidence", slider=Slider(step=0.01),
     )  # fmt: skip
-    rerank: bool = option(
-        False, "Let a reranker read the first results again: slower; better on conversations.", group=AFTER,
-        label="Rerank",
+    rerank: bool | None = option(
+        None, "Let a reranker read the first results again; by default for recall and MCP, if the model is on this"
+        " machine.",
+        group=AFTER, label="Rerank",
+    )  # fmt: skip
+    rerank_ms: float | None = option(
+        None, f"Milliseconds for reranking: as many results as fit; {RERANK_MS:g} where `rerank` is not set.",
+        group=AFTER, bounds=POSITIVE, metavar="MS", places=(FLAG, HTTP), http_bounds=Bounds(1, 1e7),
+        needs=("rerank", True),
     )  # fmt: skip
     rerank_model: str = option("minilm-l12-reranker", "The reranker.", filled=True, places=(), sends=True)
     rerank_head: int = option(20, "Number of results that the reranker reads.", bounds=Bounds(2, 1000), places=())
@@ -305,11 +329,23 @@ class SearchOptions:
     )
     hyde_timeout: float = option(10.0, "Seconds that it may take.", bounds=POSITIVE, places=(), sends=True)
     hyde_weight: float = option(1.0, "Weight of the list that it finds.", bounds=WEIGHT, places=(), sends=True)
+    trusted_origins: tuple[str, ...] = option(
+        TRUSTED, "The origins of records that recall, the hook and MCP search; the filter `origin` names others.",
+        check=(lambda names: bool(names) and set(names) <= set(ORIGINS), f"some of {', '.join(ORIGINS)}"), places=(),
+        guarded=True,
+    )  # fmt: skip
 
-    @property
-    def wants_confidence(self) -> bool:
-        """Whether confidence is computed: it is reported, or results are left out by it."""
-        return self.confidence or self.min_confidence > 0
+    def for_model(self, *, reranks: bool) -> Self:
+        """These options for results that a language model reads: what is not set is chosen for it.
+
+        A model cannot see that a result is unrelated, so those are left out. And it waits longer than a person does, so
+        the results are reranked if it `reranks`. Results are chunks: a model reads the text of each, and would need
+        another call to open the further passages of a file.
+        """
+        chosen: dict[str, Any] = {"by": "chunk"} | ({"min_confidence": LIKELY} if self.min_confidence is None else {})
+        if self.rerank is None:
+            chosen |= {"rerank": reranks, "rerank_ms": self.rerank_ms or RERANK_MS}
+        return replace(self, **chosen)
 
     def weights(self) -> dict[str, float]:
         """The weights of the built-in sources."""
@@ -318,6 +354,9 @@ class SearchOptions:
 
 SEARCH: tuple[Option, ...] = options_of(SearchOptions)
 """The search options, by which the settings of `[search]` are checked."""
+
+RECALL: tuple[Option, ...] = tuple(option for option in SEARCH if option.name != "by")
+"""The search options of `recall`, whose blocks are made of passages, never of files."""
 
 _TIME = "2026-03-14, 2026-03-14T15:09Z, or a span back: 36h, 2w"
 
@@ -335,6 +374,22 @@ FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed b
     Option(
         None, "Only facts, or only chunks of files.", "kind", str | None, FILTER, choices=KINDS, places=_ALL,
         label="Kind", column="kinds",
+    ),
+    Option(
+        (), f"Only records of any of these origins: {', '.join(ORIGINS)}, or outside for documents of other systems;"
+        " any for all, also where a model reads the results.", "origin", tuple[str, ...], FILTER,
+        choices=(*ORIGINS, OUTSIDE, ANY_ORIGIN), places=(FLAG, HTTP, MCP), metavar="NAME",
+        flag_help=f"Only records of this origin, repeatable: {', '.join(ORIGINS)}; outside; any for all.",
+        column="origins",
+    ),
+    Option(
+        (), "Only records that any of these authors wrote.", "author", tuple[str, ...], FILTER, places=(FLAG, HTTP),
+        metavar="NAME", flag_help="Only records of this author; repeat it for any of several.", column="authors",
+    ),
+    Option(
+        (), "Only records that were written in any of these sessions.", "author_session", tuple[str, ...], FILTER,
+        places=(FLAG, HTTP), metavar="NAME", flag_help="Only records written in this session, or any of several.",
+        column="author_sessions",
     ),
     Option(
         None, "Only from this file or folder, whole or by its last parts: `docs/`, `*.md`.", "path", str | None, FILTER,

@@ -1,21 +1,23 @@
-"""The path of a query: ask every source at once, merge duplicates, fuse, run the stages, describe what happened."""
+"""The path of a query: ask every source, merge duplicates, fuse, run the stages, describe what happened."""
 
-import itertools
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from recollect.dataclass import dataclass
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
 from recollect.fusion import METHODS, Ranking, combine
+from recollect.ranking import LOWEST_RANK, Evidence, confidence
 from recollect.types import (
     Answer,
     Candidate,
+    Columns,
     Contribution,
     Hit,
     Pool,
@@ -34,7 +36,9 @@ from recollect.types import (
 from recollect.types.records import micros
 
 MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error says best why it is late
-CUTS = ("mmr", "limit")  # stages that shorten the list to the limit; what the others drop is counted in the trace
+CHECKS = ("scope", "superseded")  # stages that check again what is shown
+CUTS = ("mmr", "limit")  # stages that shorten the list to the limit
+UNCOUNTED = (*CUTS, "files")  # what the other stages drop is counted in the trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +103,24 @@ class Pipeline:
         """The answer that the sources' lists give; `start` is when the query began (`time.perf_counter`)."""
         fusion = Fusion(query, self._answered(lists))
         candidates: Sequence[Candidate] = fusion.candidates
+        closest: Sequence[Candidate] = ()
         stages = []
         with self.reading():
             for name, stage in self.stages:
                 query.check()
                 began, before = time.perf_counter(), candidates
                 candidates = stage(query, before)
+                if name == "confidence" and before and not candidates:
+                    closest = [max(before, key=lambda candidate: candidate.confidence or 0.0)]
+                elif name in CHECKS:
+                    closest = stage(query, closest)
                 warnings = candidates.warnings if isinstance(candidates, Warned) and candidates is not before else ()
                 stages.append(StageTrace(name, len(before), len(candidates), _since(began), warnings))
             results = fusion.results(candidates)
+            unlikely = next(iter(fusion.results(closest)), None)
         answered = [ranked for ranked in lists if ranked.error is None]
-        dropped = {stage.name: stage.given - stage.left for stage in stages if stage.name not in CUTS}
+        dropped = {stage.name: stage.given - stage.left for stage in stages if stage.name not in UNCOUNTED}
         lags = [ranked.lag for ranked in answered if ranked.lag is not None]
-        abstained = any(stage.name == "confidence" and stage.given and not stage.left for stage in stages)
-        least = query.ranking.min_confidence
         trace = Trace(
             took_ms=_since(start),
             mode="hybrid" if len(answered) > 1 else f"{answered[0].source}-only",
@@ -128,9 +136,9 @@ class Pipeline:
             },
             lag={"vectors": lags[0]} if lags else {},
             warnings=tuple(dict.fromkeys(self._warnings(query, lists, stages))),
-            abstained=f"no result reaches the confidence {least:g} that was asked for" if abstained else "",
+            abstained=f"no result reaches a confidence of {query.ranking.min_confidence:g}" if closest else "",
         )
-        return Answer(query, tuple(results), trace)
+        return Answer(query, tuple(results), trace, unlikely)
 
     def fused(self, query: Query, lists: Sequence[RankedList]) -> list[Candidate]:
         """The fused ranking of the lists, before any stage."""
@@ -176,40 +184,35 @@ class Fusion:
 
     def __init__(self, query: Query, lists: Sequence[RankedList]) -> None:
         self._pool, self._lists = Pool(), lists
-        self._known: dict[int | str, Candidate] = {}
+        self._columns: dict[int | str, Columns] = {}
         self._by_text: dict[bytes, int | str] = {}
         self._snippets: dict[int | str, Callable[[], str]] = {}
         self.duplicates = 0
         # Rows are numbers of one store; where other documents come in, all are told apart by their ids.
-        by_row = all(isinstance(ranked.entries, RankedRows) for ranked in lists)
+        by_row = all(isinstance(ranked.entries, RankedRows) for ranked in lists if ranked.entries)
         self._rankings = [self._ranking(query, ranked, by_row) for ranked in lists]
         counted, options = [ranking for ranking in self._rankings if ranking.weight > 0], query.ranking
-        self.candidates: list[Candidate] = []
-        for key, fused, base in combine(counted, options.fusion, options.rrf_k, options.normalisation):
-            candidate = self._known[key]
-            candidate.fused, candidate.base, candidate.total = fused, base, base
-            self.candidates.append(candidate)
-        if options.wants_confidence:
-            self._pool.scores = {of.source: dict(zip(of.keys, of.scores, strict=True)) for of in counted}
+        self.candidates = [
+            Candidate(self._pool, key, fused, base, self._columns[key])
+            for key, fused, base in combine(counted, options.fusion, options.rrf_k, options.normalisation)
+        ]
+        self.judgment = Judgment(self._rankings, lists)
+        self._pool.confidence = self.judgment.confidence
 
     def _ranking(self, query: Query, ranked: RankedList, by_row: bool) -> Ranking:
-        """A list in columns, with the keys of candidates; its new documents become candidates."""
-        keys, scores, ranks, bounded = list[int | str](), list[float | None](), list[int](), ranked.bounded
+        """A list in columns, with the keys of candidates."""
+        keys: list[int | str]
+        scores, ranks, bounded = list[float | None](), list[int](), ranked.bounded
         if by_row and isinstance(ranked.entries, RankedRows):
-            rows = ranked.entries
-            self._pool.rows = rows
+            rows = self._pool.rows = ranked.entries
             scores.extend(rows.scores)
-            columns = zip(rows.rows, rows.folds, rows.times, rows.importances, rows.decays, strict=True)
-            keys.extend(itertools.starmap(self._key, columns))
+            keys = list(map(self._by_text.setdefault, rows.folds, rows.rows))
+            columns = zip(rows.folds, rows.times, rows.importances, rows.decays, rows.files, rows.lines, strict=True)
+            self._columns.update(zip(rows.rows, columns, strict=True))
+            self.duplicates += sum(map(operator.ne, keys, rows.rows))
         else:
+            keys = [self._key(hit) for hit in ranked.entries]
             for hit in ranked.entries:
-                record = hit.record
-                at = micros(record.time) or 0
-                key = self._key(hit.id, hit.text_hash, at, record.importance, record.decay)
-                self._pool.records.setdefault(key, record)
-                if hit.snippet is not None:
-                    self._snippets.setdefault(key, hit.snippet)
-                keys.append(key)
                 scores.append(hit.score)
                 ranks += [] if hit.rank is None else [hit.rank]
         if None in scores and METHODS[query.ranking.fusion].by_score:
@@ -217,15 +220,19 @@ class Fusion:
         weight = _weight(query, ranked, self._lists)
         return Ranking(ranked.source, keys, scores, weight, bounded, ranked.among, ranks).without_repeats()
 
-    def _key(self, own: int | str, fold: bytes, time: int, importance: float, decay: str | None) -> int | str:
-        """The key of the candidate with this row or id, or else of the one with the same text; it may be new."""
-        if own in self._known:
-            return own
-        key = self._by_text.setdefault(fold, own)
-        if key == own:
-            self._known[own] = Candidate(self._pool, own, fold, time=time, importance=importance, decay=decay)
+    def _key(self, hit: Hit) -> int | str:
+        """The id of the document that a hit is: its own, or that of an earlier one with the same text."""
+        key = hit.id if hit.id in self._columns else self._by_text.setdefault(hit.text_hash, hit.id)
+        if key == hit.id:
+            record = hit.record
+            file, time_ = record.path if record.kind == "chunk" else None, micros(record.time) or 0
+            line = record.lines[0] if record.lines else 0
+            self._columns.setdefault(key, (hit.text_hash, time_, record.importance, record.decay, file, line))
+            self._pool.records.setdefault(key, record)
         else:
             self.duplicates += 1
+        if hit.snippet is not None:
+            self._snippets.setdefault(key, hit.snippet)
         return key
 
     def results(self, candidates: Sequence[Candidate]) -> list[Result]:
@@ -242,6 +249,7 @@ class Fusion:
                 candidate.confidence,
                 candidate.factors,
                 candidate.moves,
+                tuple(self.results(candidate.passages)) if candidate.passages else (),
             )
             for candidate in self._pool.read(candidates)
         ]
@@ -258,6 +266,46 @@ class Fusion:
             if ranked.excerpt is not None and candidate.key in ranking:
                 return partial(ranked.excerpt, record)
         return self._snippets.get(candidate.key)
+
+
+class Judgment:
+    """What the sources of one query say about each document. It does not know the pool, which knows it."""
+
+    def __init__(self, rankings: Sequence[Ranking], lists: Sequence[RankedList]) -> None:
+        self.rankings, self.lists = rankings, lists
+        self._visible = 0
+
+    def evidence(self, key: int | str) -> tuple[dict[str, Evidence], int] | None:
+        """What each source that can judge says about a document, and among how many records it was searched.
+
+        None if none of them ranked it.
+        """
+        if not any(key in of for of, _ in self._judges.values()):
+            return None
+        return {source: of.get(key, absent) for source, (of, absent) in self._judges.items()}, self._visible
+
+    @cached_property
+    def _judges(self) -> dict[str, tuple[dict[int | str, Evidence], Evidence]]:
+        """Source → its evidence for each document that it ranked, and for any other.
+
+        A document that the vectors rank below LOWEST_RANK, or not at all, counts like the one with that rank.
+        """
+        judges = {}
+        for ranking, ranked in zip(self.rankings, self.lists, strict=True):
+            if (strength := ranked.strength) is None:
+                continue
+            lowest = ranking.scores[min(LOWEST_RANK, len(ranking.keys)) - 1] if ranked.bounded and ranking.keys else 0.0
+            least = strength(lowest or 0.0)
+            places = zip(ranking.keys, ranking.scores, ranking.ranks, strict=True) if ranking.weight > 0 else ()
+            of = {key: Evidence(max(least, strength(score or 0.0)), rank) for key, score, rank in places}
+            judges[ranked.source] = of, Evidence(least, LOWEST_RANK)
+            self._visible = max(self._visible, len(of) if ranked.visible is None else ranked.visible)
+        return judges
+
+    def confidence(self, key: int | str) -> float | None:
+        """The probability that a document is relevant; None if no source that can judge has ranked it."""
+        evidence = self.evidence(key)
+        return round(confidence(*evidence), 6) if evidence else None
 
 
 def _lacks_scores(entries: Sequence[Hit]) -> bool:

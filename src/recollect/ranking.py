@@ -8,10 +8,8 @@ import math
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
-
-from recollect.dataclass import dataclass
 
 DAY = 86_400.0  # seconds
 
@@ -99,7 +97,7 @@ _WORD, _ASCII_WORD = re.compile(r"\w+"), re.compile(rb"\w+")
 class Statement(NamedTuple):
     """The different words of a fact, as hashes, and how many words it has; empty for a text that is no statement."""
 
-    words: frozenset[int] = frozenset()
+    words: Collection[int] = ()
     length: int = 0
 
 
@@ -108,7 +106,7 @@ def statement(kind: str, text: str) -> Statement:
     if kind != "fact" or len(text) > LONGEST_WORDS * WORD_LETTERS:
         return Statement()
     hashes = word_hashes(text)
-    return Statement(frozenset(hashes), len(hashes))
+    return Statement(set(hashes), len(hashes))
 
 
 def word_hashes(text: str) -> list[int]:
@@ -118,59 +116,48 @@ def word_hashes(text: str) -> list[int]:
     return [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD.findall(text.casefold())]
 
 
-LENGTHS = (1, 2, 4, 8, 16, 32)
-"""Lengths in words of the unrelated queries; values between them are interpolated by the logarithm."""
+LOWEST_RANK = 20  # all that is ranked lower counts as this rank, so confidence does not depend on how deep is searched
 
-LEAST_SPREADS: Mapping[str, tuple[float, float]] = {"keyword": (0.03, 0.03), "vector": (0.01, 0.01)}
-"""Source → the least spread of level and margin: with few records, all unrelated queries may score alike."""
+LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them apart must not be believed
 
-CONSTANTS: Mapping[tuple[str, ...], tuple[float, tuple[tuple[float, float], ...]]] = {
-    ("keyword",): (-0.31, ((0.08, 0.14),)),
-    ("vector",): (-0.52, ((0.12, 0.12),)),
-    ("keyword", "vector"): (-0.42, ((0.05, 0.09), (0.09, 0.05))),
+CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {
+    ("keyword",): (-3.29, -0.78, ((13.18, -1.5, -1.13),)),
+    ("vector",): (-4.01, -0.84, ((5.52, -0.79, -0.97),)),
+    ("keyword", "vector"): (-3.82, -0.69, ((6.42, -0.45, -0.38), (3.57, -0.48, -0.53))),
 }
-"""Sources → offset, and for each source the weights of level and margin; see docs/confidence.md."""
+"""Sources → a constant and the weight of the size; then for each source the weights of strength, of strength times
+size, and of the logarithm of the rank. The size is the logarithm, to the base 10, of the number of visible records.
+Fitted to tuning questions; `python -m benchmarks.confidence --fit` fits them anew, see docs/decisions/052."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The evidence of one source for one record: its score (`level`), and its distance to the rank to beat (`margin`).
+class Evidence(NamedTuple):
+    """What a source says about a record: the `strength` of the match, and its rank in the source's list.
 
-    A keyword score is divided by the most that any record could get; a vector score is the cosine.
+    The strength of words is the root of the share of the query's information, as BM25 weighs it, that the record has;
+    that of vectors is 0 where the model sees two unrelated texts, and 1 where it sees a question and its answer.
     """
 
-    level: float
-    margin: float
+    strength: float
+    rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Null:
-    """Scores of the best record for unrelated queries in one source, by query length: means and spreads."""
+class Closeness(NamedTuple):
+    """The mean cosines that a model gives to unrelated texts, and to questions and their answers."""
 
-    levels: tuple[float, ...]
-    level_spreads: tuple[float, ...]
-    margins: tuple[float, ...]
-    margin_spreads: tuple[float, ...]
+    unrelated: float
+    related: float
+
+    def strength(self, cosine: float) -> float:
+        """The strength of a match with this cosine."""
+        return (cosine - self.unrelated) / max(LEAST_SPAN, self.related - self.unrelated)
 
 
-def confidence(found: Mapping[str, Evidence], nulls: Mapping[str, Null], words: int) -> float:
-    """The confidence from 0 to 1, rising with the evidence; at 0.5 the record is as likely as not to be an answer.
-
-    The evidence of a source is how many spreads level and margin lie above those of an unrelated query of this length.
-    """
-    sources = tuple(sorted(found))
-    logit, weights = CONSTANTS[sources]
-    for source, (by_level, by_margin) in zip(sources, weights, strict=True):
-        null, (least_level, least_margin) = nulls[source], LEAST_SPREADS[source]
-        level = found[source].level - _at(null.levels, words)
-        margin = found[source].margin - _at(null.margins, words)
-        logit += by_level * level / max(least_level, _at(null.level_spreads, words))
-        logit += by_margin * margin / max(least_margin, _at(null.margin_spreads, words))
+def confidence(found: Mapping[str, Evidence], visible: int) -> float:
+    """The probability that a record, one of `visible`, is relevant to the query, judging by what the sources found."""
+    sources, size = tuple(sorted(found)), math.log10(max(1, visible))
+    logit, by_size, weights = CONSTANTS[sources]
+    logit += by_size * size
+    for source, (by_strength, by_both, by_rank) in zip(sources, weights, strict=True):
+        strength, rank = found[source]
+        logit += (by_strength + by_both * size) * strength + by_rank * math.log(min(rank, LOWEST_RANK))
     return 1.0 / (1.0 + math.exp(-logit))
-
-
-def _at(values: Sequence[float], words: int) -> float:
-    """The value for a query of this many words."""
-    place = math.log2(min(max(words, LENGTHS[0]), LENGTHS[-1]))
-    lower = min(int(place), len(values) - 2)
-    return values[lower] + (place - lower) * (values[lower + 1] - values[lower])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, takewhile
 from operator import attrgetter
@@ -11,24 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from recollect.dataclass import dataclass
-from recollect.errors import TimedOut
 from recollect.fusion import minmax
 from recollect.ranking import (
     DAY,
     HALF_LIVES,
     LONGEST_WORDS,
-    Evidence,
-    Null,
     Statement,
     fold,
     importance_factor,
     mmr,
     statement,
 )
-from recollect.ranking import confidence as confidence_of
 from recollect.ranking import decay as decay_factor
 from recollect.types import Candidate, FileState, Query, Record, Stage, Warned
 from recollect.types.records import micros
+from recollect.types.search import FileKey
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -39,17 +36,17 @@ StatesOf: TypeAlias = Callable[[Sequence[str]], Mapping[str, FileState]]
 """Paths → the state of those files when they were indexed."""
 
 
-def order(
-    vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None, confidence: Stage | None = None
-) -> tuple[tuple[str, Stage], ...]:
+def order(vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None) -> tuple[tuple[str, Stage], ...]:
     """The stages with their names, in the order in which they run.
 
-    Confidence reads whole lists, so it precedes whatever shortens or reorders them. The threshold precedes MMR, so that
-    results too weak to be shown do not displace others. Reranking comes between the two: it reads only what can be
-    shown, and it changes scores, while the later stages change ranks only. Last, what is to be shown is checked again.
+    What is too unlikely is dropped first. Passages add up to files next, so that every later stage sees results as they
+    are shown. The threshold precedes MMR, so that results too weak to be shown do not displace others. Reranking comes
+    between the two: it reads only what can be shown, and it changes scores, while the later stages change ranks only.
+    Last, what is to be shown is checked again.
     """
     stages: tuple[tuple[str, Stage | None], ...] = (
-        ("confidence", confidence),
+        ("confidence", rate),
+        ("files", by_file),
         ("decay", decay),
         ("importance", importance),
         ("threshold", threshold),
@@ -74,7 +71,7 @@ def decay(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         half_life = default if candidate.decay is None else HALF_LIVES[candidate.decay]
         if half_life != math.inf:
             candidate.scale("decay", decay_factor((now - candidate.time) / 10**6, half_life))
-    return _by_total(candidates)
+    return _moved("decay", candidates, _by_total(candidates))
 
 
 def importance(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -83,13 +80,62 @@ def importance(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candid
         factor = importance_factor(candidate.importance, query.ranking.importance_weight)
         if factor != 1:
             candidate.scale("importance", factor)
-    return _by_total(candidates)
+    return _moved("importance", candidates, _by_total(candidates))
 
 
 def threshold(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Drop results that score below `min_score`."""
     least = query.ranking.min_score
     return [candidate for candidate in candidates if candidate.score >= least] if least > 0 else candidates
+
+
+STEP = 0.2
+"""What the next best passage of a file counts, relative to the one before it."""
+
+MATCHING = 0.5
+"""A further passage of a file has at least this share of the score of its best one; weaker ones are not shown."""
+
+
+OPENING_LINES = 15
+"""A passage that begins within these lines opens its file: front matter may stand above it."""
+
+OPENING = 0.3
+"""How much the opening of a file counts, relative to its best passage. It says what the whole file is about."""
+
+ROUNDING = 1e-9  # two totals that are nearer than this are taken for equal
+
+
+def by_file(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Keep the best passage of each file, with the further ones attached; its score becomes that of the file."""
+    if query.ranking.by != "file":
+        return candidates
+    files: dict[FileKey, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.file is not None:
+            files.setdefault(candidate.file, []).append(candidate)
+    further: set[int] = set()
+    for best, *others in files.values():
+        further.update(map(id, others))
+        _add_up(best, others)
+    shown = [one for one in candidates if id(one) not in further] if further else candidates
+    ranked = _by_total(shown)
+    return _moved("files", shown, ranked) if ranked != shown else shown
+
+
+def _add_up(best: Candidate, others: Sequence[Candidate]) -> None:
+    """Attach the further passages of a file to its best one, and scale that: they add to it.
+
+    A file loses score if its opening matches worse than its best passage. If its best passage is its opening, it loses
+    nothing, so that a short note counts like a fact.
+    """
+    least = MATCHING * best.total - ROUNDING
+    best.passages = [one for one in others if one.total >= least]
+    if best.total > 0:
+        gain = sum(STEP**place * one.total for place, one in enumerate(best.passages, 1))
+        opening = max((one.total for one in (best, *others) if one.line <= OPENING_LINES), default=0.0)
+        loss = OPENING / (1 + OPENING) * (best.total - opening)
+        if gain != loss:
+            best.scale("files", 1 + (gain - loss) / best.total)
 
 
 def limit(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -99,8 +145,10 @@ def limit(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
 
 def in_scope(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Drop records outside the query's scope. Every source has filtered already: this checks what is to be shown."""
-    where, shown = query.filter, candidates[0].pool.read(candidates) if candidates else []
-    return [one for one in shown if where.any_scope or where.scope.admits(one.record.scope)]
+    where = query.filter
+    if candidates:  # the records of all that is shown are read at once
+        candidates[0].pool.read([one for candidate in candidates for one in (candidate, *candidate.passages)])
+    return _checked(candidates, lambda record: where.any_scope or where.scope.admits(record.scope))
 
 
 def in_effect(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -111,7 +159,18 @@ def in_effect(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candida
         times = (record.expires_at, None if where.superseded else record.superseded_at)
         return any(time is not None and time <= where.moment for time in times)
 
-    return [candidate for candidate in candidates if not ended(candidate.record)]
+    return _checked(candidates, lambda record: not ended(record))
+
+
+def _checked(candidates: Sequence[Candidate], admits: Callable[[Record], bool]) -> list[Candidate]:
+    """The candidates, each with the passages, whose records are admitted and still there."""
+    checked = []
+    for candidate in candidates:
+        record = candidate.pool.records.get(candidate.key)
+        if record is not None and admits(record):
+            candidate.passages = _checked(candidate.passages, admits) if candidate.passages else ()
+            checked.append(candidate)
+    return checked
 
 
 def _by_total(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -119,83 +178,43 @@ def _by_total(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     return sorted(candidates, key=attrgetter("total"), reverse=True)
 
 
-RANK_TO_BEAT = 20
-"""The margin of a record is its score above the score at this rank; everything ranked lower counts as this rank does.
-
-So confidence depends neither on `limit` nor on `fetch_k`.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """What the evidence of one query is compared with.
-
-    `words` counts its words, `most` is the highest keyword score that a record could have, and `nulls` holds the scores
-    of unrelated queries by source.
-    """
-
-    words: int
-    most: float
-    nulls: Mapping[str, Null]
+def _moved(stage: str, before: Sequence[Candidate], after: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The candidates in their new order, each with a note of the change of its rank."""
+    if list(before) != after:
+        ranks = {candidate.key: rank for rank, candidate in enumerate(before, 1)}
+        for rank, candidate in enumerate(after, 1):
+            candidate.move(stage, ranks[candidate.key], rank)
+    return after
 
 
-def rate(
-    gauge_of: Callable[[Query, Collection[str]], Gauge],
-    sources: Sequence[str],
-    query: Query,
-    candidates: Sequence[Candidate],
-) -> Sequence[Candidate]:
-    """Set the `confidence` of each candidate, and drop those below `min_confidence`.
-
-    It reads the own scores of these sources, not the fused one, so that it means the same with every fusion method.
-    With a `min_confidence`, what none of them ranked is dropped too: nothing is known about it. `gauge_of` takes the
-    query and the names of the sources that answered it.
-    """
-    if not query.ranking.wants_confidence or not candidates:
-        return candidates
-    scores = {name: candidates[0].pool.scores.get(name, {}) for name in sources}
-    # A vector source that answered always found something; a keyword source may find nothing.
-    answered = {name for name in sources if name == "keyword" or scores[name]}
-    try:
-        gauge = gauge_of(query, answered)
-    except TimedOut as error:
-        return Warned(candidates, f"no confidence: {error.message} ({error.hint})")
-    # Source → its scores, their unit, and the score to beat. A query without words has no keyword evidence.
-    scales = {
-        name: (scores[name], unit, _floor([score or 0.0 for score in scores[name].values()], bounded=name == "vector"))
-        for name, unit in (("keyword", gauge.most), ("vector", 1.0))
-        if name in gauge.nulls and unit > 0
-    }
-    for candidate in candidates:
-        if any(candidate.key in of for of, _, _ in scales.values()):
-            found = {name: _above(floor, unit, of.get(candidate.key)) for name, (of, unit, floor) in scales.items()}
-            candidate.confidence = round(confidence_of(found, gauge.nulls, gauge.words), 6)
-    least = query.ranking.min_confidence
-    return [one for one in candidates if least <= 0 or (one.confidence or 0.0) >= least]
+def rate(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Drop what has a lower confidence than `min_confidence`, also what no source can judge."""
+    least = query.ranking.min_confidence or 0.0
+    return [one for one in candidates if (one.confidence or 0.0) >= least] if least > 0 else candidates
 
 
-def evidence(scores: Sequence[float], unit: float, *, bounded: bool) -> Evidence:
-    """The evidence for the first hit of a list with these scores."""
-    return _above(_floor(scores, bounded=bounded), unit, max(scores, default=None))
+WEIGHT = 0.5  # the most that a reranker's score counts in the blended one; docs/reranking.md gives the reasons
 
-
-def _floor(scores: Sequence[float], *, bounded: bool) -> float:
-    """The score at the rank to beat. A shorter list ends with its last cosine, or with zero if it is a keyword list."""
-    ranked = sorted(scores, reverse=True)
-    if len(ranked) >= RANK_TO_BEAT:
-        return ranked[RANK_TO_BEAT - 1]
-    return ranked[-1] if bounded and ranked else 0.0
-
-
-def _above(floor: float, unit: float, score: float | None) -> Evidence:
-    score = floor if score is None else max(floor, score)
-    return Evidence(score / unit, (score - floor) / unit)
-
-
-WEIGHT = 0.5
-"""The reranker's share of the blended score; the rest is the fused score's. docs/reranking.md gives the reasons."""
-
+CERTAIN, AHEAD = 0.9, 0.4  # the confidence of a first result that needs no second look, and its lead over the next
+MOST_LOGIT = 50.0  # beyond it a probability is 0 or 1
 NOTHING = 1e-6  # a total so small that no factor can raise it: such results stay at the end
+
+
+def is_certain(head: Sequence[Candidate]) -> bool:
+    """Whether the first result is so likely, and so much likelier than any other, that reranking cannot help."""
+    first, *others = [candidate.confidence or 0.0 for candidate in head]
+    return first >= CERTAIN and first - max(others, default=0.0) >= AHEAD
+
+
+def share_of(scores: Sequence[float]) -> float:
+    """How much a reranker counts: by how far its best result stands above the mean of them.
+
+    Where it finds all results alike, relevant or not, it has nothing to say about their order. Scores beyond 0 to 1 are
+    logits.
+    """
+    if not all(0 <= score <= 1 for score in scores):
+        scores = [1 / (1 + math.exp(-max(-MOST_LOGIT, min(MOST_LOGIT, score)))) for score in scores]
+    return WEIGHT * max(0.0, max(scores) - math.fsum(scores) / len(scores))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +236,12 @@ class Rerank:
 
     scores: Callable[[Query, Sequence[Record]], RerankScores]
     head: int = 20
-    weight: float = WEIGHT
+    weight: float | None = None  # the reranker's share of the blend; by default `share_of` its scores
 
     def __call__(self, query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The reordered candidates; in the same order if the reranker failed or had no time."""
         head = list(takewhile(lambda candidate: candidate.total > NOTHING, candidates[: self.head]))
-        if len(head) < 2:  # noqa: PLR2004  (one result has no rival)
+        if len(head) < 2 or is_certain(head):  # noqa: PLR2004  (one result has no rival)
             return candidates
         head = head[0].pool.read(head)
         reranked = self.scores(query, [candidate.record for candidate in head])
@@ -231,14 +250,15 @@ class Rerank:
         if len(head) > 1:
             totals = [candidate.total for candidate in head]
             low, span = min(totals), max(totals) - min(totals)
+            share = share_of(reranked.scores) if self.weight is None else self.weight
             pairs = zip(minmax(totals, False), minmax(reranked.scores, False), strict=True)
-            blend = [(1 - self.weight) * fused + self.weight * score for fused, score in pairs]
+            blend = [(1 - share) * fused + share * score for fused, score in pairs]
             for candidate, total, blended in zip(head, totals, blend, strict=True):
                 candidate.scale("rerank", (low + span * blended) / total)
             best_first = sorted(range(len(head)), key=lambda i: -blend[i])
             # Sorted again, because rounding may set two that are all but equal apart.
             head = list(_by_total([head[i] for i in best_first]))
-        return Warned([*head, *rest], reranked.warning)
+        return Warned(_moved("rerank", candidates, [*head, *rest]), reranked.warning)
 
 
 COMPARED_RESULTS = 50  # how many results are compared: two versions of a statement stand near each other
@@ -254,29 +274,27 @@ def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     if not query.ranking.prefer_newer or len(candidates) < 2:  # noqa: PLR2004  (one result has no rival)
         return candidates
     head = list(candidates[:COMPARED_RESULTS])
-    query_words = statement("fact", query.text).words
+    query_words = frozenset(statement("fact", query.text).words)
     placed: list[int] = []  # positions in `head`
     rivals: dict[frozenset[int], list[int]] = {}  # words of the query → positions of the statements with these
     statements = head[0].pool.statements(head)
     for position, (candidate, own) in enumerate(zip(head, statements, strict=True)):
         before = len(placed)
-        if common := query_words & own.words:
+        if common := query_words.intersection(own.words):
             alike = rivals.setdefault(common, [])
             older = {at for at in alike if head[at].time < candidate.time and _versions(own, statements[at])}
             before = next((place for place, at in enumerate(placed) if at in older), before) if older else before
             alike.append(position)
         placed.insert(before, position)
-    for rank, position in enumerate(placed):
-        head[position].move("newer", position + 1, rank + 1)
-    return [*(head[position] for position in placed), *candidates[COMPARED_RESULTS:]]
+    return _moved("newer", candidates, [*(head[position] for position in placed), *candidates[COMPARED_RESULTS:]])
 
 
 def _versions(one: Statement, other: Statement) -> bool:
     """Whether two statements with the same words of the query say nearly the same."""
-    short, long = sorted((one.length, other.length))
+    short, long = (one.length, other.length) if one.length < other.length else (other.length, one.length)
     if not short or long > LONGEST_WORDS or short < SIZE * long:
         return False
-    common = len(one.words & other.words)
+    common = len(set(one.words).intersection(other.words))
     return common >= ALIKE * (len(one.words) + len(other.words) - common)
 
 
@@ -323,7 +341,8 @@ def mark_freshness(states: StatesOf, _query: Query, candidates: Sequence[Candida
     known = states(sorted(paths)) if paths else {}
     marks = {path: freshness(path, known.get(path)) for path in paths}
     for candidate in candidates:
-        candidate.freshness = marks.get(candidate.record.path or "")
+        for one in (candidate, *candidate.passages):
+            one.freshness = marks.get(one.record.path or "")
     return candidates
 
 

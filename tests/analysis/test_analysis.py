@@ -166,9 +166,12 @@ def test_cjk_query_uses_pairs_or_a_single_character():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("to be or not to be", ["to", "be", "or", "not"]),
+        ("to be or not to be", ["to", "be", "or", "not", "to", "be"]),
+        ("a cat, a dog, another cat", ["cat", "dog", "anoth", "cat"]),
         ("The WHO", ["the", "who"]),
         ("the cat and the dog", ["cat", "dog"]),
+        ("might a cat be better, please?", ["cat"]),
+        ("better", ["better"]),
         ("what is 北京", ["北京"]),
         ("don't", ["dont"]),
     ],

@@ -118,3 +118,19 @@ def test_every_source_failing_is_an_error(run):
     run("add", "x")
     refused = run("search", "x", "--sources", "vector", "--json")
     assert (refused.code, refused.error["code"]) == (3, "search_failed")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["xyzzy"], "recollect --help"),
+        (["list", "--origin", "elsewhere"], "recollect list --help"),
+        (["eval", "xyzzy"], "recollect eval --help"),
+        (["eval", "run", "--xyzzy"], "recollect eval run --help"),
+        (["model", "fetch"], "recollect model fetch --help"),
+    ],
+)
+def test_wrong_words_name_the_help_of_their_command(run, words, hint):
+    """Also of a command below another one."""
+    refused = run(*words)
+    assert (refused.code, refused.err.splitlines()[-1].strip()) == (2, hint)

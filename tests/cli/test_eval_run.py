@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from recollect.options import LIKELY
+
 TOPICS = ("tea", "coffee", "trains", "keys", "rust", "owls", "bread", "rivers")
 MEASURES = "nDCG@10 R@5 R@20 RR@10 AP P@1 Success@5"
 
@@ -129,6 +131,12 @@ def test_users_own_store_is_measured(run, home):
     assert ran.code == 0, ran.err
     assert ran.json["systems"]["default"]["measures"]["P@1"]["mean"] == 1.0
     assert ran.json["data"]["corpora"][0]["documents"] == 8
+    confidence = ran.json["systems"]["default"]["confidence"]
+    assert confidence["right_first"] == 8
+    assert 0 <= confidence["calibration_error"] <= 1
+    text = " ".join(run("eval", "run", folder, "-m", "P@1").out.split())
+    assert f"Confidence of default: calibration error {confidence['calibration_error']:.3f}" in text
+    assert f"a threshold of {LIKELY:g} keeps {100 * confidence['kept']:.0f}" in text
     flags = ("--queries", folder / "queries.jsonl", "--qrels", folder / "qrels.tsv")
     assert run("eval", "run", *flags, "-m", "P@1", "--path", "tea.md", "--json").json["settings"]["filters"] == {
         "path": "tea.md"
@@ -193,3 +201,28 @@ def test_wrong_use_is_reported(run, data, words, said):
     ran = run("eval", "run", *words, "--json")
     assert ran.code == 2
     assert said in ran.error["message"]
+
+
+def test_documents_are_measured_as_files(run, data):
+    """--as-files says so in the output and the report, and the gate measures the set as its baseline did."""
+    ran = run("eval", "run", data, "--embedder", "hashing:64", "--as-files", "--save", "files.json")
+    assert ran.code == 0, ran.err
+    assert "notes · 24 documents as files · 8 questions" in ran.err
+    assert json.loads(Path("files.json").read_text())["data"]["as_files"] is True
+    gated = run("eval", "gate", "--baseline", "files.json", data, "--embedder", "hashing:64")
+    assert gated.code == 0, gated.err
+    assert "nothing fell significantly" in gated.err
+    whole = run("eval", "run", data, "--embedder", "hashing:64", "--save", "whole.json")
+    assert whole.code == 0, whole.err
+    mixed = run("eval", "gate", "--baseline", "whole.json", "files.json")
+    assert mixed.code == 2
+    assert "fingerprint" in mixed.err
+
+
+@pytest.mark.parametrize("words", [("notes-own",), ("--queries", "q.jsonl", "--qrels", "q.tsv")])
+def test_own_store_is_not_measured_as_files(run, home, words):
+    """--as-files needs documents to write: questions to the user's own store are refused."""
+    write_set(home / "notes-own", corpus=False)
+    refused = run("eval", "run", *words, "--as-files")
+    assert refused.code == 2
+    assert "--as-files needs" in refused.err

@@ -21,7 +21,9 @@ def pair(ran):
 
 
 def searched(run, query, source, depth, *flags):
-    ran = run("search", query, "--sources", source, "--limit", depth, "--fetch-k", depth, "--json", *flags)
+    ran = run(
+        "search", query, "--sources", source, "--limit", depth, "--fetch-k", depth, "--by", "chunk", "--json", *flags
+    )
     return [result["id"] for result in ran.json["results"]]
 
 

@@ -45,6 +45,7 @@ def test_reading_creates_no_store(run, home, form):
     """A file, a URL, or a LanceDB folder."""
     told = run("status", "--json", "--store", form.format(home))
     assert (told.code, told.json["records"]["total"]) == (0, 0)
+    assert ("made" in told.json["store"], told.json["bytes"]) == (True, 0)
     assert "there is no store at" in told.err
     assert not (home / "made").exists()
 

@@ -2,6 +2,20 @@
 
 import pytest
 
+from recollect.models.catalogue import cache_root
+from recollect.models.fetch import fetch
+
+MODELS = cache_root()  # before a test changes the home
+
+
+@pytest.fixture
+def meaning(run, monkeypatch):
+    """Commands use the default model, of this machine's cache."""
+    monkeypatch.setenv("RECOLLECT_MODELS", str(MODELS))
+    fetch("arctic-embed-s", announce=lambda _: None)
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "arctic-embed-s")
+    monkeypatch.setenv("RECOLLECT_SEARCH_RERANK", "false")
+
 
 @pytest.fixture
 def kept(run):
@@ -25,11 +39,63 @@ def test_json_has_the_citations(run, kept):
     assert ran.json["left_out"] == 0
 
 
+def test_block_is_never_made_of_files(run, kept):
+    """A flag without effect is not offered: --by belongs to search."""
+    refused = run("recall", "spare key", "--user", "ada", "--by", "file")
+    assert refused.code == 2
+    assert "--by" in refused.err
+
+
 def test_nothing_found_is_exit_code_one(run, kept):
     """As for search; the block says so."""
     ran = run("recall", "zebra", "--user", "ada")
     assert ran.code == 1
     assert "Nothing in memory answers this." in ran.out
+
+
+@pytest.mark.ci
+def test_unrelated_question_names_the_closest_record(run, meaning, kept):
+    """Exit code 1, and neither a citation nor the text of the record."""
+    run("add", "Anna prefers short meetings on Tuesday mornings.", "--user", "ada")
+    ran = run("recall", "what do herons prefer to eat in winter near frozen lakes", "--user", "ada")
+    assert ran.code == 1
+    assert "Nothing in memory answers this. The closest record is probably unrelated: Anna prefers" in ran.out
+    assert "[1]" not in ran.out
+    found = run("recall", "what do herons prefer to eat in winter near frozen lakes", "--user", "ada", "--json").json
+    assert found["closest"]["name"] == "Anna prefers short meetings on Tuesday mornings."
+    whole = run("recall", "herons prefer frozen lakes", "--user", "ada", "--min-confidence", "0")
+    assert (whole.code, "[1] Anna prefers" in whole.out) == (0, True)
+
+
+@pytest.mark.ci
+def test_search_draws_a_line_above_unlikely_results(run, meaning):
+    """One line between likely and other results, on top if none is likely, and none in JSON."""
+    run("add", "The spare key of the boathouse is under the blue pot.")
+    for text in ("Anna prefers blue.", "Bruno has a boat.", "The printer is blue."):
+        run("add", text)
+    found = run("search", "where is the spare key of the boathouse under the blue pot")
+    above, line, below = found.out.partition("— below: probably unrelated —\n")
+    assert line
+    assert "1. The spare key" in above
+    assert "The printer is blue." in below
+    none = run("search", "what do blue herons eat in winter near frozen lakes")
+    assert none.code == 0
+    assert none.out.startswith("— nothing here seems to answer this —\n 1. ")
+    answer = run("search", "where is the spare key of the boathouse", "--json").json
+    assert 0 < answer["likely"] <= len(answer["results"])
+    assert all(0 <= result["confidence"] <= 1 for result in answer["results"])
+    empty = run("search", "what do blue herons eat", "--min-confidence", "1")
+    assert (empty.code, empty.out) == (1, "")
+    assert "closest: " in empty.err
+
+
+def test_moved_result_says_why(run):
+    """A newer fact stands before an older one that has a higher score."""
+    run("add", "The dentist of the family is Doctor Okafor.")
+    run("add", "The dentist of the family is Doctor Weiss now, in town.")
+    shown = run("search", "who is the dentist of the family").out
+    assert shown.splitlines()[0].endswith("↑ from 2: newer than a similar result")
+    assert shown.index("Weiss") < shown.index("Okafor")
 
 
 def test_budget_is_respected_and_omissions_are_counted(run):

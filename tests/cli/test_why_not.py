@@ -306,3 +306,14 @@ def test_long_text_is_one_line(run, memory):
     assert first.startswith("heron and another heron")
     assert len(first) <= 100
     assert second.strip() == "a"
+
+
+def test_file_that_may_hold_secrets_is_not_suggested_without_a_word(run, home):
+    """`index` left it out on purpose; the reason stands beside the command that reads it all the same."""
+    folder = home / "keys"
+    folder.mkdir()
+    (folder / "id_rsa").write_text("heron")
+    assert "may hold secrets" in run("index", folder).err
+    shown = run("why-not", "heron", folder / "id_rsa")
+    assert "lost at: not indexed" in shown.out
+    assert "may hold secrets" in " ".join(shown.out.split())

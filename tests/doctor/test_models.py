@@ -36,7 +36,7 @@ def models(arctic, tmp_path, monkeypatch):
         monkeypatch.delenv(setting)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    folder = tmp_path / "models" / ARCTIC_EMBED_S.folder
+    folder = ARCTIC_EMBED_S.folder
     shutil.copytree(arctic, folder)
     yield folder
     shutil.rmtree(tmp_path)
@@ -88,7 +88,7 @@ def test_missing_file_without_network_is_a_failure(doctor, models, monkeypatch):
     told = doctor("--fix")
     assert (told.code, told["model"]["state"], told["model"]["fixed"]) == (3, "failure", False)
     assert "cannot be read: No such file" in told["model"]["message"]
-    assert "RECOLLECT_OFFLINE forbids it" in told["model"]["message"]
+    assert "offline: " in told["model"]["message"]
 
 
 @pytest.mark.ci
@@ -106,9 +106,21 @@ def test_missing_model_is_a_note_until_a_store_needs_it(doctor, models, hub, kep
     assert mended.code == 0
 
 
+def test_missing_model_is_not_promised_offline(doctor, models, kept, monkeypatch):
+    """Nothing downloads it there, so `--fix` does not try to."""
+    shutil.rmtree(models)
+    monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
+    found = doctor()["model"]
+    assert found["state"] == "warning"
+    assert "; without --offline, the first command that needs it downloads it" in found["message"]
+    assert doctor("--fix")["model"]["message"] == found["message"]
+
+
 def test_reranker_is_checked_if_switched_on(doctor, settings, tmp_path, monkeypatch):
-    """Its files must be there; an unknown name is a failure."""
+    """Its files must be there; an unknown name is a failure. If nothing is set, it is said how to get it."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
+    assert "recollect model fetch minilm-l12-reranker" in doctor()["reranker"]["message"]
+    settings("[search]\nrerank = false\n")
     assert doctor()["reranker"]["message"] == "switched off"
     settings("[search]\nrerank = true\n")
     told = doctor()

@@ -361,7 +361,9 @@ def test_vectors_of_another_model_are_a_warning(doctor, kept):
     assert doctor("--embedder", "hashing:32", "--fix").code == 0
     with Memory.open(kept, embedder="hashing:32", settings=Settings()) as memory:
         assert memory.status()["vectors"]["embedder"] == "hashing:32"
-    assert "searches use hashing:32" in doctor()["vectors"]["message"]
+    assert doctor()["vectors"]["message"] == (
+        "searches use hashing:32, the settings say hashing:64: its vectors are there and do not answer"
+    )
 
 
 def test_advice_names_the_checked_store(doctor, kept, sql, tmp_path):

@@ -5,7 +5,16 @@ import sys
 import pytest
 
 from recollect.errors import UsageError
-from recollect.evaluation.scoring import by_place, deepest, evaluate, in_order, parse_measures, without_self
+from recollect.evaluation.scoring import (
+    by_place,
+    calibration_error,
+    deepest,
+    evaluate,
+    in_order,
+    parse_measures,
+    reliability,
+    without_self,
+)
 
 
 def test_measures_are_parsed_in_usual_spellings():
@@ -69,3 +78,12 @@ def test_measure_that_fails_is_a_recollect_error():
     """The library divides by the number of irrelevant records; here there is none."""
     with pytest.raises(UsageError, match="Accuracy cannot be computed on these questions"):
         evaluate({"q": {"d": 1}}, {"q": {"d": 1.0}}, ["Accuracy"])
+
+
+def test_calibration_error_is_the_distance_of_confidence_from_what_is_relevant():
+    """Zero if seven of ten results given 0.7 are relevant; averaged over results where bins differ."""
+    assert calibration_error([0.7] * 10, [True] * 7 + [False] * 3) == pytest.approx(0)
+    assert calibration_error([0.7] * 10, [False] * 10) == pytest.approx(0.7)
+    assert calibration_error([1.0, 0.0, 0.25, 0.25], [True, False, True, False]) == pytest.approx(0.125)
+    assert reliability([1.0, 0.95, 0.2], [True, False, False]) == [(0.2, 0.0, 1), (0.975, 0.5, 2)]
+    assert calibration_error([], []) == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,9 +11,10 @@ from recollect.errors import UsageError
 from recollect.evaluation.datasets import Dataset, apart, read_judged
 from recollect.evaluation.recording import open_corpus, place_of
 from recollect.evaluation.runs import write_trec
-from recollect.evaluation.scoring import estimate
+from recollect.evaluation.scoring import calibration_error, estimate
 from recollect.evaluation.trials import (
     SYSTEMS,
+    Trial,
     TrialPlan,
     gate,
     make_report,
@@ -21,6 +23,7 @@ from recollect.evaluation.trials import (
     read_report,
     run_trials,
 )
+from recollect.options import LIKELY
 
 HASHING = Settings(embedder="hashing:64")
 TOPICS = ("tea", "coffee", "trains", "keys", "rust", "owls", "bread", "rivers")
@@ -124,6 +127,32 @@ def test_report_has_everything_to_compare(opened, tmp_path):
     assert report["warnings"] == ["2 questions without judgments are left out"]
     (tmp_path / "report.json").write_text(json.dumps(report, indent=1))
     assert read_report(tmp_path / "report.json") == json.loads(json.dumps(report))
+
+
+def test_confidence_is_compared_with_the_judgments(opened):
+    """The figures follow from the confidences that a search shows, and from the threshold of the settings."""
+    dataset, plan = make_set(), TrialPlan(named_systems("keyword,default"), ("P@1",))
+    trials, parts = run_trials(plan, [dataset], opened, external=[Trial("theirs", {"run": "x"}, {"q0": {"tea1": 1.0}})])
+    reports = {}
+    for least in (None, 0.6):
+        settings = replace(HASHING, search=replace(HASHING.search, min_confidence=least))
+        reports[least] = make_report("notes", plan, settings, trials, parts)["systems"]
+        assert reports[least]["theirs"]["confidence"] == {}
+    with opened(dataset) as memory:
+        answers = {key: memory.search(text, confidence=True).results for key, text in dataset.queries.items()}
+    results = [(one.confidence, one.record.id in dataset.qrels[key]) for key in answers for one in answers[key]]
+    right = [one[0].confidence for key, one in answers.items() if one[0].record.id in dataset.qrels[key]]
+    for least, systems in reports.items():
+        threshold, best = least or LIKELY, [max(one.confidence for one in found) for found in answers.values()]
+        assert systems["default"]["confidence"] == {
+            "results": len(results),
+            "calibration_error": pytest.approx(calibration_error(*zip(*results, strict=True))),
+            "threshold": threshold,
+            "right_first": len(right),
+            "kept": pytest.approx(sum(one >= threshold for one in right) / len(right)),
+            "unanswered": pytest.approx(sum(one < threshold for one in best) / len(best)),
+        }
+    assert reports[None]["keyword"]["confidence"] != reports[None]["default"]["confidence"]
 
 
 def test_rival_equal_to_our_run_scores_the_same(opened):

@@ -96,8 +96,65 @@ def test_private_key_under_any_name_is_excluded(memory, notes):
     """By its content."""
     make(notes, {"backup.txt": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n", "a.md": "-----BEGIN a talk-----\n"})
     report = memory.index(notes)
-    assert report.skipped == {str(notes / "backup.txt"): "looks like a secret"}
+    assert report.skipped == {str(notes / "backup.txt"): "may hold secrets"}
     assert report.added == [str(notes / "a.md")]
+
+
+SECRET_NAMES = (
+    ".env", ".env.local", "prod.env", "server.pem", "x.key", "id_ed25519", "id_rsa.pub", ".netrc", ".pgpass",
+    "credentials", "credentials.json", "service-account-prod.json", "vault.kdbx", "a.p12", "b.pfx", "c.ppk", ".npmrc",
+    ".pypirc", "terraform.tfstate", "Credentials.JSON", ".git-credentials",
+)  # fmt: skip
+ORDINARY_NAMES = (
+    "credentials-policy.md", "environment.md", "id_rsa.md", "keys.md", "monkey.txt", "identity.py",
+    "service-accounts.md", "env.md", "pem.txt", "secrets.md", "netrc.md", "passwords.txt",
+)  # fmt: skip
+
+
+def test_files_that_may_hold_secrets_are_skipped_with_the_reason(memory, notes):
+    """Also hidden ones, and each is in the report; notes about keys and passwords are indexed."""
+    make(notes, dict.fromkeys((*SECRET_NAMES, *ORDINARY_NAMES, ".hidden.md", "sub/deep/.env"), "walrus"))
+    report = memory.index(notes)
+    secret = {str(notes / name): "may hold secrets" for name in (*SECRET_NAMES, "sub/deep/.env")}
+    assert report.skipped == secret
+    assert report.added == sorted(str(notes / name) for name in ORDINARY_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("include", "expected"),
+    [
+        ("*.env", [".env", "prod.env"]),
+        (".env", [".env"]),
+        ("sub/*.pem", ["sub/a.pem"]),
+        ("*", ["a.md"]),
+        ("sub/", []),
+        ("**/*", ["a.md"]),
+    ],
+)
+def test_pattern_that_names_secrets_includes_them(tmp_path: Path, include: str, expected: list[str]) -> None:
+    """A pattern that only means every file, or a folder, does not."""
+    make(tmp_path, dict.fromkeys((".env", "prod.env", "sub/a.pem", "a.md"), "x"))
+    assert names(tmp_path, include=(include,)) == expected
+
+
+def test_named_file_is_indexed_whatever_it_holds(memory, notes):
+    """The user asks for this very file."""
+    key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n"
+    make(notes, {"prod.env": "COLOUR=walrus", "backup.txt": key})
+    report = memory.index([notes / "prod.env", notes / "backup.txt"])
+    assert len(report.added) == 2
+    assert memory.search("walrus", sources=["keyword"]).results
+
+
+def test_indexed_files_that_may_hold_secrets_leave_the_index_without_confirm(memory, notes):
+    """However many they are, as with files that an ignore file excludes."""
+    files = [f"n{number}.env" for number in range(30)]
+    make(notes, {**dict.fromkeys(files, "walrus"), "a.md": "Tea."})
+    memory.index([notes / name for name in files])
+    report = memory.index(notes)
+    assert report.removed == sorted(str(notes / name) for name in files)
+    assert report.unconfirmed == []
+    assert not memory.search("walrus", sources=["keyword"]).results
 
 
 def test_include_and_exclude_have_ignore_file_syntax(tmp_path: Path) -> None:

@@ -11,36 +11,12 @@ from typing import Any
 
 import apsw
 import pytest
+from support.notes import grow, stir
 
 from recollect import Memory
 from recollect.config import Settings
 
 INDEXER = Path(__file__).with_name("indexer.py")
-
-
-def grow(folder: Path, chance: random.Random, files: int) -> None:
-    """A tree of notes with sections, some of them long."""
-    for number in range(files):
-        place = folder / f"part{number % 7}"
-        place.mkdir(exist_ok=True)
-        body = "".join(
-            f"## Section {n}\n\n{' '.join(chance.choices(VOCABULARY, k=chance.randrange(20, 160)))}\n\n"
-            for n in range(chance.randrange(1, 12))
-        )
-        (place / f"{number:04}.md").write_text(f"# Note {number}\n\n{body}")
-
-
-VOCABULARY = [f"word{number}" for number in range(2000)]
-
-
-def stir(folder: Path, chance: random.Random) -> None:
-    """Edits, moves and deletions between two rounds, fewer than would need confirming."""
-    files = sorted(folder.rglob("*.md"))
-    for path in chance.sample(files, 12):
-        path.write_text(path.read_text() + f"\n## More\n\n{' '.join(chance.choices(VOCABULARY, k=60))}\n")
-    for path in chance.sample(files, 12):
-        path.rename(path.with_name(f"moved-{chance.randrange(10**9)}-{path.name[-7:]}"))
-    chance.choice(sorted(folder.rglob("*.md"))).unlink()
 
 
 def state(path: Path) -> tuple[list[Any], list[Any], int]:

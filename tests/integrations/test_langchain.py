@@ -69,6 +69,13 @@ def test_document_is_a_search_result(stocked):
     assert document.metadata["sources"]["keyword"]["rank"] == 1
 
 
+def test_model_gets_records_of_trusted_origins(stocked):
+    """Text of a web page is retrieved only if the options ask for its origin."""
+    stocked.add("The key to the archive is on the internet.", origin="web")
+    assert not any("internet" in text for text in texts(RecollectRetriever(stocked).invoke("key archive")))
+    assert any("internet" in text for text in texts(RecollectRetriever(stocked, origin="any").invoke("key archive")))
+
+
 def test_options_are_those_of_search(stocked):
     """Filters, scope and search settings."""
     assert texts(RecollectRetriever(stocked, category="house").invoke("key")) == [

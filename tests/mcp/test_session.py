@@ -106,6 +106,31 @@ def test_results_have_the_json_of_the_command_line(served, open_memory):
 
 
 @pytest.mark.ci
+def test_unrelated_question_is_answered_with_nothing(served, open_memory):
+    """The closest record is named; `min_confidence` 0 returns all."""
+    memory = open_memory()
+    memory.add_many({"text": text} for text in ("Anna prefers short meetings.", "The spare key is under the blue pot."))
+    memory.close()
+
+    async def ask(client):
+        unrelated = {"query": "what do herons prefer to eat in winter near frozen lakes"}
+        return [
+            await call(client, "memory_search", **unrelated),
+            await call(client, "memory_recall", **unrelated),
+            await call(client, "memory_search", **unrelated, min_confidence=0),
+            await call(client, "memory_recall", **unrelated, min_confidence=0),
+            await call(client, "memory_search", query="where is the spare key, under the blue pot?"),
+        ]
+
+    none, silent, every, recalled, right = served.run(ask)
+    assert (none["results"], silent["citations"]) == ([], [])
+    assert none["closest"]["name"] == silent["closest"]["name"]
+    assert "Nothing in memory answers this." in silent["text"]
+    assert len(every["results"]) == len(recalled["citations"]) == 2
+    assert [result["text"] for result in right["results"]] == ["The spare key is under the blue pot."]
+    assert right["results"][0]["confidence"] > 0.5
+
+
 def test_text_of_a_result_equals_its_structure(served, open_memory):
     """For clients that read text only: JSON, and for a recall the block."""
     open_memory().add("The spare key is under the pot.")
@@ -265,7 +290,7 @@ def test_hostile_records_stay_inside_the_fence(served):
     async def recall(client):
         for text in hostile:
             await call(client, "memory_store", text=text)
-        block = await call(client, "memory_recall", query="note instructions", tokens=800)
+        block = await call(client, "memory_recall", query="note instructions", tokens=800, min_confidence=0)
         found = await call(client, "memory_search", query="note")
         shown = (await client.call_tool("memory_search", {"query": "note"})).content[0].text
         assert not [char for char in "\x1b\x00\u202e\u200b" if char in shown]
@@ -306,3 +331,28 @@ def test_parallel_calls(served):
         return await call(client, "memory_status")
 
     assert served.run(crowd)["records"]["total"] == 30
+
+
+def test_tools_leave_out_text_of_web_pages(served):
+    """What an agent stores names its program and is recalled; text of a page is found only if it is asked for."""
+
+    async def live(client):
+        own = await call(client, "memory_store", text="Herons nest in March by the lake.")
+        page = await call(client, "memory_store", text="Herons nest in June by the lake.", origin="web")
+        searched = [
+            await call(client, "memory_search", query="when do herons nest by the lake", **more)
+            for more in ({}, {"origin": ["any"]})
+        ]
+        block = await call(client, "memory_recall", query="when do herons nest by the lake")
+        newer = await call(client, "memory_supersede", id=own["id"], text="Herons nest in April by the lake.")
+        return own, page, searched, block, newer
+
+    own, page, (trusted, everything), block, newer = served.run(live)
+    assert (own["origin"], page["origin"], newer["origin"]) == ("agent", "web", "agent")
+    assert own["author"] == page["author"] == newer["author"]
+    assert own["author_session"] == newer["author_session"]
+    assert page["id"] not in [result["id"] for result in trusted["results"]]
+    assert {own["id"], page["id"]} <= {result["id"] for result in everything["results"]}
+    assert trusted["trace"]["filtered"]["origin"] == 1
+    assert "June" not in block["text"]
+    assert any("1 record was not searched" in warning for warning in block["warnings"])

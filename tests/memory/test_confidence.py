@@ -1,16 +1,13 @@
-"""Confidence: the evidence for a result, compared with that of unrelated queries to the same store."""
+"""Confidence: the probability that a result is relevant, by the evidence of its sources."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -19,10 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import Memory
-from recollect.config import Settings
+from recollect.config import SearchOptions, Settings
 from recollect.errors import EmbedderError
-from recollect.memory import calibration
-from recollect.ranking import CONSTANTS, LENGTHS, Evidence, Null, confidence
+from recollect.memory import closeness
+from recollect.memory.recall import NOTHING
+from recollect.memory.shapes import recall_dict
+from recollect.models.embedders import open_embedder
+from recollect.options import LIKELY
+from recollect.ranking import CONSTANTS, LOWEST_RANK, Closeness, Evidence, confidence
 from recollect.types import Scope
 
 NOTES = [
@@ -86,52 +87,87 @@ def best(memory, text, **options):
 
 # -- the mathematics ----------------------------------------------------------------------------------------------
 
-FLAT = Null(*([0.4] * 6, [0.1] * 6, [0.1] * 6, [0.05] * 6))
-numbers = st.floats(-1, 1)
+strengths = st.floats(0, 1.5)
 
 
-@given(numbers, numbers, numbers, st.sampled_from(list(CONSTANTS)), st.integers(0, 600))
-def test_more_evidence_never_lowers_confidence(level, margin, more, sources, words):
-    """It rises with each number of each source, and stays between 0 and 1."""
-    nulls = dict.fromkeys(sources, FLAT)
-    base = {source: Evidence(level, margin) for source in sources}
-    value = confidence(base, nulls, words)
+@given(strengths, st.floats(0, 1), st.integers(1, 50), st.sampled_from(list(CONSTANTS)), st.integers(0, 10**5))
+def test_more_evidence_never_lowers_confidence(strength, more, rank, sources, visible):
+    """It rises with the strength of each source, falls with its rank, and stays between 0 and 1."""
+    base = {source: Evidence(strength, rank) for source in sources}
+    value = confidence(base, visible)
     assert 0 < value < 1
     for source in sources:
-        for raised in (Evidence(level + abs(more), margin), Evidence(level, margin + abs(more))):
-            assert confidence({**base, source: raised}, nulls, words) >= value
+        assert confidence({**base, source: Evidence(strength + more, rank)}, visible) >= value
+        assert confidence({**base, source: Evidence(strength, rank + 1)}, visible) <= value
 
 
 @pytest.mark.parametrize("sources", CONSTANTS)
-def test_unrelated_queries_are_below_one_half(sources):
-    """The mean evidence of unrelated queries gives clearly less than 0.5, with any sources."""
-    assert confidence(dict.fromkeys(sources, Evidence(0.4, 0.1)), dict.fromkeys(sources, FLAT), 5) < 0.43
-
-
-def test_calibration_is_interpolated_between_lengths():
-    """A query of three words is judged halfway between two and four, on a log scale."""
-    levels = tuple(1 / length for length in LENGTHS)
-    null = Null(levels, (1.0,) * 6, (0.0,) * 6, (1.0,) * 6)
-    for words, level in ((0, 1), (1, 1), (2, 0.5), (32, 1 / 32), (500, 1 / 32), (3, 0.5 - (math.log2(3) - 1) / 4)):
-        middle = 1 / (1 + math.exp(-CONSTANTS["vector",][0]))
-        assert confidence({"vector": Evidence(level, 0.0)}, {"vector": null}, words) == pytest.approx(middle)
+def test_no_evidence_is_unlikely_in_every_size(sources):
+    """A record that nothing speaks for is left out of what a model reads."""
+    for visible in (1, 5, 30, 300, 10**4, 10**6):
+        assert confidence(dict.fromkeys(sources, Evidence(0.0, LOWEST_RANK)), visible) < LIKELY
 
 
 # -- what it says -------------------------------------------------------------------------------------------------
 
 
-def test_confidence_is_off_by_default(memory):
-    """No confidence is computed and no calibration stored unless requested."""
-    memory.add(NOTES[0])
-    answer = memory.search(ANSWERED)
-    assert [result.confidence for result in answer.results] == [None]
-    assert answer.trace.abstained == ""
+def test_search_reports_confidence_and_leaves_out_nothing(notes):
+    """`likely` is the rank of the last result that may answer; a recall has those only."""
+    answered, unrelated = (notes.search(text, limit=50) for text in (ANSWERED, UNRELATED))
+    assert all(0 < result.confidence < 1 for result in (*answered.results, *unrelated.results))
+    assert len(answered.results) == len(unrelated.results) == len(NOTES)
+    assert 0 < answered.likely < len(NOTES)
+    assert unrelated.likely == 0
+    assert unrelated.trace.abstained == ""
+
+
+def test_results_for_a_model_are_likely(notes):
+    """Unless `min_confidence` is given, here or in the settings, also as 0. An empty answer names the closest."""
+    assert notes.search(ANSWERED, for_model=True).results[0].record.text == NOTES[0]
+    none = notes.search(UNRELATED, for_model=True)
+    assert none.results == ()
+    assert none.closest.confidence == best(notes, UNRELATED)
+    assert len(notes.search(UNRELATED, for_model=True, min_confidence=0, limit=50).results) == len(NOTES)
+    notes.settings = Settings(search=SearchOptions(min_confidence=0.0))
+    assert notes.search(UNRELATED, for_model=True).results
+    assert notes.search(UNRELATED, for_model=True, min_confidence=0.99).results == ()
+
+
+def test_recall_names_the_closest_record_if_nothing_answers(notes):
+    """By its title or its first words, with its confidence; nothing is cited."""
+    recalled = notes.recall(UNRELATED)
+    assert recalled.citations == ()
+    assert NOTHING in recalled.text
+    closest = recall_dict(recalled)["closest"]
+    assert closest["name"] in recalled.text
+    assert f"confidence {closest['confidence']:.2f}" in recalled.text
+    assert NOTES[0] in notes.recall(ANSWERED).text
+
+
+@pytest.mark.ci
+def test_recall_is_silent_in_a_store_of_any_size(open_memory, arctic, tmp_path):
+    """From one record on, the right record is recalled, and an unrelated question brings nothing."""
+    for count in (1, 2, 5, len(NOTES)):
+        memory = open_memory(tmp_path / f"{count}.db", embedder=arctic)
+        memory.add_many({"text": text} for text in NOTES[:count])
+        assert NOTES[0] in memory.recall(ANSWERED).text, count
+        assert memory.recall("What is the capital of Mongolia?").citations == (), count
+
+
+def test_closest_record_is_in_the_scope_of_the_caller(open_memory):
+    """An empty answer reveals nothing of another user's records."""
+    memory = open_memory()
+    memory.add("The staging database runs on port 5433.", user="eve")
+    memory.add("Bruno is allergic to peanuts.", user="ada")
+    answer = memory.search("staging database port", user="ada", min_confidence=1)
+    assert answer.results == ()
+    assert answer.closest is None or answer.closest.record.scope == Scope(user="ada")
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_one_half_means_the_same_everywhere(notes, system):
-    """Under every fusion and source, an answerable question passes 0.5 and another does not."""
+    """Under every fusion and source, an answerable question passes it and another does not."""
     found = notes.search(ANSWERED, min_confidence=0.5, **SYSTEMS[system])
     assert found.results[0].record.text == NOTES[0]
     assert found.trace.abstained == ""
@@ -184,64 +220,54 @@ def test_results_below_the_threshold_are_left_out(notes):
 
 def kept(memory):
     with memory.store._database.read() as connection:
-        found = connection.execute("SELECT key, value FROM notes WHERE key LIKE 'confidence:%'").fetchall()
+        found = connection.execute("SELECT key, value FROM notes WHERE key LIKE 'closeness:%'").fetchall()
     return {key: json.loads(value) for key, value in found}
 
 
-def test_calibration_is_measured_once_and_stored(memory, monkeypatch):
-    """A second search and another process send no unrelated queries again."""
+@pytest.mark.parametrize("name", ["arctic-embed-s", pytest.param("bge-small-en", marks=pytest.mark.ci)])
+def test_closeness_of_our_models_is_as_measured(open_memory, name):
+    """The numbers in the code are what the pairs of texts give."""
+    memory = open_memory(embedder=open_embedder(name))
+    measured = closeness.measure(memory.embeddings.serving())
+    assert measured == pytest.approx(closeness.KNOWN[name], abs=0.005)
+
+
+def test_closeness_is_measured_once_and_stored(memory, monkeypatch):
+    """A second search and another process do not measure it again."""
     memory.add_many({"text": text} for text in NOTES)
     first = best(memory, ANSWERED)
-    assert len(kept(memory)) == 2
-    monkeypatch.setattr(calibration.Calibration, "_measure", None)
+    assert len(kept(memory)) == 1
+    monkeypatch.setattr(closeness, "measure", None)
     assert best(memory, ANSWERED) == first
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("damaged", ["", "{", "[]", '[1, {"level": 2}]', '["x", {}]', "[1, 2]"])
-def test_damaged_calibration_is_measured_again(open_memory, path, damaged):
-    """A damaged entry in the store costs a calibration, not the search."""
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '[1, {"level": 2}]', '["x", {}]', "[1, 2, 3]", "null"])
+def test_damaged_closeness_is_measured_again(open_memory, path, damaged):
+    """A damaged entry in the store does not fail the search."""
     with open_memory() as first:
         first.add_many([{"text": text} for text in NOTES])
         before = first.search(ANSWERED, confidence=True).results[0].confidence
     connection = apsw.Connection(str(path))
-    connection.execute("UPDATE notes SET value = ? WHERE key LIKE 'confidence:%'", (damaged,))
+    connection.execute("UPDATE notes SET value = ? WHERE key LIKE 'closeness:%'", (damaged,))
     assert connection.changes()
     connection.close()
     assert open_memory().search(ANSWERED, confidence=True).results[0].confidence == before
 
 
-def test_calibration_contains_no_text(memory):
-    """Only numbers: nothing purged can be read from it."""
-    memory.add_many({"text": text} for text in NOTES)
-    best(memory, ANSWERED)
-    for count, values in kept(memory).values():
-        assert count == len(NOTES)
-        assert all(isinstance(number, float) for row in values.values() for number in row)
-
-
-def test_calibration_is_repeated_after_much_change(memory):
-    """A fifth more or fewer records is much; less is not."""
-    memory.add_many({"text": text} for text in NOTES[:20])
-    best(memory, ANSWERED)
-    assert {count for count, _ in kept(memory).values()} == {20}
-    memory.add_many({"text": text} for text in NOTES[20:24])
-    best(memory, ANSWERED)
-    assert {count for count, _ in kept(memory).values()} == {20}
-    memory.add("One more fact about the sea.")
-    best(memory, ANSWERED)
-    assert {count for count, _ in kept(memory).values()} == {25}
-
-
-def test_calibration_is_per_vector_space(open_memory):
-    """A new model has its own numbers; those of keyword search stay."""
+def test_closeness_is_per_vector_space(open_memory):
+    """A new model has its own numbers."""
     memory = open_memory(embedder="hashing:64")
     memory.add_many({"text": text} for text in NOTES)
     best(memory, ANSWERED)
     other = open_memory(embedder="hashing:32")
     other.embed()
     best(other, ANSWERED)
-    assert len(kept(other)) == 3
+    assert len(kept(other)) == 2
+
+
+def test_model_that_tells_nothing_apart_is_not_believed():
+    """Otherwise any difference of its cosines would be certainty."""
+    assert Closeness(0.5, 0.5).strength(0.6) == pytest.approx(0.5)
 
 
 SCRIPT = """
@@ -254,8 +280,8 @@ with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as mem
 
 
 @pytest.mark.ci
-def test_calibration_is_the_same_in_every_process(tmp_path):
-    """Equal stores, measured by processes with different hash seeds, agree to the last digit."""
+def test_confidence_is_the_same_in_every_process(tmp_path):
+    """Equal stores, searched by processes with different hash seeds, agree to the last digit."""
     said = []
     for seed in ("1", "2"):
         place = tmp_path / f"{seed}.db"
@@ -340,12 +366,12 @@ def test_confidence_in_a_read_only_store(memory, sealed):
 
 
 def test_confidence_in_a_store_without_caches(memory, monkeypatch):
-    """The calibration stays in memory and is measured once."""
+    """The closeness stays in memory and is measured once."""
     memory.add_many({"text": text} for text in NOTES)
     monkeypatch.setattr(memory.store.notes, "put", lambda *_: None)
     first = best(memory, ANSWERED)
     assert kept(memory) == {}
-    monkeypatch.setattr(calibration.Calibration, "_measure", None)
+    monkeypatch.setattr(closeness, "measure", None)
     assert best(memory, ANSWERED) == first
 
 
@@ -354,7 +380,6 @@ def test_empty_store_does_not_abstain(memory):
     answer = memory.search(ANSWERED, min_confidence=0.5)
     assert answer.results == ()
     assert answer.trace.abstained == ""
-    assert kept(memory) == {}
 
 
 @pytest.mark.ci
@@ -375,10 +400,10 @@ def test_any_query_has_a_confidence(memory, text):
 
 
 def test_records_without_words_are_answered(memory):
-    """A store of punctuation has no words for the calibration."""
+    """A store of punctuation has no words."""
     memory.add_many({"text": text} for text in ("🙂", "…", "!!!"))
     for result in memory.search("🙂", confidence=True).results:
-        assert 0 < result.confidence < 1
+        assert 0 < result.confidence <= 1
 
 
 def test_unknown_words_lower_the_confidence(notes):
@@ -425,29 +450,16 @@ def test_failed_source_costs_only_its_own_evidence(notes, monkeypatch):
     assert best(notes, ANSWERED) == alone
 
 
-def test_model_that_fails_during_calibration(memory, monkeypatch):
-    """Keywords are judged alone; if there are only vectors, the error is reported."""
+def test_model_that_fails_while_it_is_measured(memory, monkeypatch):
+    """Keywords are judged alone; what only vectors found has no confidence."""
     memory.add_many({"text": text} for text in NOTES)
     alone = best(memory, ANSWERED, sources=["keyword"])
 
     def fail(*_):
         raise EmbedderError("no model today")
 
-    monkeypatch.setattr(calibration, "_by_meaning", fail)
+    monkeypatch.setattr(closeness, "measure", fail)
     assert best(memory, ANSWERED) == alone
-    with pytest.raises(EmbedderError):
-        best(memory, ANSWERED, sources=["vector"])
-
-
-def test_time_budget_too_small_for_calibration_omits_confidence(memory):
-    """The answer comes in time with a note; later searches have it."""
-    for number in range(40):
-        memory.add(f"Note {number}: the heron stands at lake {number}.")
-    pipeline, query = memory.prepare("heron lake 7", confidence=True)
-    hasty = pipeline.answer(replace(query, deadline=time.monotonic()), pipeline.ask(query), time.perf_counter())
-    assert hasty.results
-    assert all(result.confidence is None for result in hasty.results)
-    assert any("no confidence" in warning for warning in hasty.trace.warnings)
-    assert memory.search("heron lake 7", confidence=True).results[0].confidence is not None
-    measured = pipeline.answer(replace(query, deadline=time.monotonic()), pipeline.ask(query), time.perf_counter())
-    assert measured.results[0].confidence is not None
+    found = memory.search(ANSWERED, sources=["vector"], confidence=True).results
+    assert found
+    assert {result.confidence for result in found} == {None}

@@ -18,12 +18,12 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import EmbedderError
 from recollect.fusion import METHODS, NORMALISATIONS
-from recollect.memory.shapes import answer_dict
+from recollect.memory.shapes import answer_dict, moved
 from recollect.models.hashing import HashingEmbedder
-from recollect.types import Answer, Put, Record, now
+from recollect.types import Answer, Put, Record, Result, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")
-STAGES = ("decay", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded", "freshness")
+STAGES = ("files", "decay", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded", "freshness")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def in_order(answer: Answer) -> None:
     totals = [result.total for result in answer.results]
     if not answer.query.ranking.mmr or answer.query.ranking.mmr_lambda == 1:
         assert totals == sorted(totals, reverse=True)
-        assert not any(result.moves for result in answer.results)
+        assert not any("mmr" in result.moves for result in answer.results)
         return
     assert totals[:1] == [max(totals)] if totals else True
     old = [result.moves.get("mmr", (rank, rank))[0] for rank, result in enumerate(answer.results, 1)]
@@ -160,9 +160,46 @@ def test_decay_importance_and_mmr_are_explained(filled: Memory) -> None:
     rows = answer_dict(answer, explain=True)["results"]
     assert {name for row in rows for name in row["factors"]} == {"decay", "importance"}
     assert any(len(row["factors"]) == 2 for row in rows)
-    moved = [row for row in rows if row["moves"]]
-    assert moved
-    assert all(row["moves"]["mmr"]["to"] == row["rank"] for row in moved)
+    assert {name for row in rows for name in row["moves"]} == {"decay", "importance", "mmr"}
+    assert all(row["moves"]["mmr"]["to"] == row["rank"] for row in rows if "mmr" in row["moves"])
+    raised = [row for row in rows if row["factors"].get("importance", 1) > 1 and "important" in row.get("moved", "")]
+    assert raised
+    assert all(row["moved"].startswith("↑ from ") for row in raised)
+
+
+MOVES = {
+    "↑ from 4: newer than a similar result": (1, {}, {"newer": (4, 1)}),
+    "↑ from 7: reranked, newer than a similar result": (1, {"rerank": 1.2}, {"rerank": (7, 2), "newer": (2, 1)}),
+    "↑ from 3: further passages of its file match": (2, {"files": 1.2}, {"files": (3, 2)}),
+    "↓ from 2: its file opens with something else": (3, {"files": 0.8}, {"files": (2, 3)}),
+    "↑ from 5: different from the results above": (2, {}, {"mmr": (5, 2)}),
+    "↓ from 1: it is old": (3, {"decay": 0.2}, {"decay": (1, 3)}),
+    "↓ from 1: it is less important": (2, {"importance": 0.9}, {"importance": (1, 2)}),
+    "↑ from 3: it is important": (2, {"importance": 1.1, "rerank": 0.9}, {"importance": (3, 1), "rerank": (1, 2)}),
+}
+
+
+@pytest.mark.parametrize("words", MOVES)
+def test_moves_in_words(words: str) -> None:
+    """The first rank, and the stages that moved the result in the direction in which it ended up."""
+    rank, factors, moves = MOVES[words]
+    assert moved(rank, Result(Record("a", "text"), 0.5, 0.5, {}, factors=factors, moves=moves)) == words
+
+
+@pytest.mark.parametrize(
+    ("rank", "factors", "moves"),
+    [
+        (1, {}, {}),
+        (2, {}, {"newer": (1, 2)}),
+        (1, {}, {"decay": (2, 1)}),
+        (1, {"importance": 0.9}, {"importance": (2, 1)}),
+        (1, {"files": 0.9}, {"files": (2, 1)}),
+        (2, {"rerank": 0.9}, {"rerank": (2, 1), "newer": (1, 2)}),
+    ],
+)
+def test_making_way_is_not_mentioned(rank: int, factors: dict[str, float], moves: dict[str, tuple[int, int]]) -> None:
+    """A result that moved only because another did has no words."""
+    assert moved(rank, Result(Record("a", "text"), 0.5, 0.5, {}, factors=factors, moves=moves)) == ""
 
 
 def test_explanation_is_left_out_unless_requested(filled: Memory) -> None:

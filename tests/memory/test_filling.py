@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
+from filelock import FileLock
 
 from recollect.config import Settings
+from recollect.errors import FailedError
+from recollect.ingest.service import executable
 from recollect.memory import Memory
-from recollect.memory.filling import SETTLED_SECONDS, FillingThread, Rate, about, fill, filling, rest
+from recollect.memory.filling import SETTLED_SECONDS, FillingThread, Rate, about, fill, filling, rest, start
 
 SLOW = """
 import sys, time
@@ -34,7 +40,7 @@ class Slow(HashingEmbedder):
         return super().passages(texts)
 
 filling.HANDOVER_SECONDS = filling.REPORT_SECONDS = 0.1
-with Memory.open(sys.argv[1], embedder=Slow(64), settings=Settings()) as memory:
+with Memory.open(sys.argv[1], embedder=Slow(SIZE), settings=Settings()) as memory:
     print(filling.fill_in_background(memory))
 """
 
@@ -62,8 +68,9 @@ def begin(place: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts slow background processes, and ends them with the test."""
     started = []
 
-    def one(*, fails: bool = False) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", SLOW.replace("FAILS", str(fails)), str(place)]
+    def one(*, fails: bool = False, size: int = 64) -> subprocess.Popen[str]:
+        code = SLOW.replace("FAILS", str(fails)).replace("SIZE", str(size))
+        command = [sys.executable, "-c", code, str(place)]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return started[-1]
 
@@ -78,6 +85,11 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     while not (value := condition()):
         time.sleep(0.05)
     return value
+
+
+def state_files(pattern: str) -> Iterator[Path]:
+    """Files of the background processes."""
+    return (Path(os.environ["XDG_STATE_HOME"]) / "recollect" / "embed").glob(pattern)
 
 
 def recollect(*arguments: str) -> str:
@@ -100,7 +112,8 @@ def test_killed_process_loses_nothing_and_is_reported(place: Path, begin: Callab
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert "it ended before it had finished" in memory.status()["vectors"]["background"]
-        assert "`recollect embed` computes the rest: the background process stopped" in rest(memory.store)
+        assert rest(memory.store).startswith("the background process stopped (it ended before it had finished")
+        assert rest(memory.store).endswith("; `recollect embed` computes the rest")
         missing = memory.status()["vectors"]["without"]
         checks = json.loads(recollect("doctor", "--json"))["checks"]
         assert any("it ended before" in one["message"] and one["mend"] == "recollect embed" for one in checks)
@@ -118,6 +131,98 @@ def test_second_process_leaves_the_work_to_the_first(place: Path, begin: Callabl
         assert second.communicate(timeout=60)[0] == "0\n"
         assert first.communicate(timeout=60)[0] == "400\n"
         assert filling(memory.store) is None
+
+
+def test_process_with_another_embedder_waits_for_its_turn(place: Path, begin: Callable[..., Any]) -> None:
+    """The first does not compute its vectors."""
+    first = begin()
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        assert wait_for(lambda: filling(memory.store)).embedder == "hashing:64"
+    second = begin(size=32)
+    assert first.communicate(timeout=60)[0] == "400\n"
+    assert second.communicate(timeout=60)[0] == "400\n"
+
+
+def test_report_is_found_when_the_file_was_copied_and_put_back(place: Path, begin: Callable[..., Any]) -> None:
+    """A copy at another place has reports of its own, and no file of errors is needed."""
+    process = begin()
+    wait_for(lambda: list(state_files("*.json")))
+    process.kill()
+    process.wait()
+    other = place.with_name("other.db")
+    connection = apsw.Connection(str(place))
+    connection.execute("VACUUM INTO ?", (str(other),))
+    connection.close()
+    with Memory.open(other, embedder="none", settings=Settings()) as memory:
+        assert filling(memory.store) is None
+    for part in place.parent.glob(f"{place.name}*"):
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
+    other.rename(place)
+    for log in state_files("*.log"):
+        log.unlink()
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        assert str(filling(memory.store)).endswith("it ended before it had finished")
+
+
+def test_numbers_of_a_dead_process_are_not_those_of_the_next(place: Path, begin: Callable[..., Any]) -> None:
+    """While somebody else holds the lock, nothing is reported."""
+    process = begin()
+    (report,) = wait_for(lambda: list(state_files("*.json")))
+    process.kill()
+    process.wait()
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        assert filling(memory.store)
+        with FileLock(report.with_suffix(".lock")):
+            assert filling(memory.store) is None
+
+
+def test_full_disk_ends_the_reports_and_not_the_work(place: Path, begin: Callable[..., Any]) -> None:
+    """Every vector is computed."""
+    process = begin()
+    (report,) = wait_for(lambda: list(state_files("*.json")))
+    report.with_suffix(".link").symlink_to("/dev/full")
+    report.with_suffix(".link").rename(report.with_suffix(".new"))
+    report.unlink()
+    assert process.communicate(timeout=60)[0] == "400\n"
+    assert process.returncode == 0
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        assert memory.status()["vectors"]["without"] == 0
+
+
+def test_program_in_the_current_folder_is_not_run(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the background process nor by a service: they run this installation."""
+    (tmp_path / "recollect.py").write_text("open('hostile', 'w')")
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        start(memory.store, {})
+        wait_for(lambda: memory.status()["vectors"]["without"] == 0)
+        wait_for(lambda: filling(memory.store) is None)
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    shown = subprocess.run([*executable(), "--version"], capture_output=True, text=True, check=True, timeout=60)
+    assert "version" in shown.stdout
+    assert not (tmp_path / "hostile").exists()
+
+
+def test_process_that_cannot_begin_leaves_its_error(place: Path, tmp_path: Path) -> None:
+    """In the file of its errors."""
+    broken = tmp_path / "broken" / "recollect.py"
+    broken.parent.mkdir()
+    broken.write_text("raise SystemExit('half an installation')")
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        start(memory.store, {"PYTHONPATH": str(broken.parent)})
+    wait_for(lambda: any("half an installation" in log.read_text() for log in state_files("*.log")))
+
+
+def test_unusable_state_folder_is_an_error_in_the_terminal(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing starts in the background; in the foreground vectors are computed."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        with pytest.raises(FailedError, match=r"the state folder cannot be used: .*Not a directory"):
+            start(memory.store, {})
+        assert fill(memory) == 400
 
 
 def test_command_waits_for_the_background_process(place: Path, begin: Callable[..., Any]) -> None:
@@ -141,6 +246,49 @@ def test_thread_computes_what_is_missing_beside_other_work(place: Path) -> None:
         thread.close()
         thread.begin()  # after the end nothing begins
         wait_for(lambda: not thread.running)
+
+
+def test_watching_once_waits_for_the_background_process(tmp_path: Path, begin: Callable[..., Any]) -> None:
+    """Nothing is computed twice."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    process = begin()
+    wait_for(lambda: list(state_files("*.json")))
+    (notes / "more.md").write_text("capercaillie in the snow\n")
+    embedded = json.loads(recollect("watch", "--once", str(notes), "--json"))["embedded"]
+    assert embedded + int(process.communicate(timeout=60)[0]) == 401
+    assert embedded <= 1
+
+
+def test_thread_ends_while_it_waits_for_its_turn(
+    place: Path, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing it does not wait for the process whose turn it is."""
+    process = begin()
+    (report,) = wait_for(lambda: list(state_files("*.json")))
+    assert process.wait() == 0
+    monkeypatch.setattr("recollect.memory.filling.HANDOVER_SECONDS", math.inf)
+    lock, settings = FileLock(report.with_suffix(".lock")), Settings()
+    with lock, Memory.open(place, embedder="hashing:32", settings=settings) as memory:
+        thread = FillingThread(memory)
+        thread.begin()
+        thread.close()
+        assert not thread.running
+        assert memory.embeddings.lacking() == 400
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_thread_begins_again_after_an_unexpected_error(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ended it."""
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        thread = FillingThread(memory)
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "embed", lambda **_: {}["missing"])
+            thread.begin()
+            wait_for(lambda: not thread.running)
+        thread.begin()
+        wait_for(lambda: not thread.running)
+        assert memory.status()["vectors"]["without"] == 0
 
 
 def test_error_in_the_background_is_shown_later(place: Path, begin: Callable[..., Any]) -> None:

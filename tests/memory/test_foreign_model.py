@@ -19,6 +19,7 @@ from support.http import ModelServer
 from recollect import Memory, moving
 from recollect.config import Settings
 from recollect.config.settings import OpenAISettings
+from recollect.memory.closeness import PAIRS
 
 PRIVATE = "my very private question about the spare key"
 HOOK = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": PRIVATE})
@@ -208,10 +209,12 @@ def test_embed_changes_to_the_model_of_the_settings(shell: Shell, recorder: Mode
 
 
 def test_endpoint_named_in_the_settings_is_used(shell: Shell, recorder: ModelServer) -> None:
-    """The user's own settings allow it."""
+    """The user's own settings allow it. Besides the query it gets the pairs by which its cosines are read."""
     shell.environment["RECOLLECT_EMBEDDER"] = "ollama:evil"
     assert "fern" in shell("search", PRIVATE).stdout
-    assert [request.body["input"] for request in recorder.asked] == [[PRIVATE]]
+    pairs = [text for pair in PAIRS for text in pair]
+    sent = [text for request in recorder.asked for text in request.body["input"]]
+    assert [text for text in sent if text not in pairs] == [PRIVATE]
 
 
 LOADED = "import pathlib\npathlib.Path({marker!r}).write_text('loaded')\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,15 @@ def test_external_sources_are_opened_on_first_use(tmp_path: Path) -> None:
         assert memory.search("heron", sources=["keyword"]).results
         with pytest.raises(UsageError, match="'broken' cannot be set up"):
             memory.search("heron", sources=["broken"])
+
+
+def test_recall_leaves_out_untrusted_records_of_another_store(tmp_path: Path, source: SourceSettings) -> None:
+    """What a model reads has a trusted origin in that store, too; a person sees all."""
+    with Memory.open(tmp_path / "other.db", embedder="hashing:64", settings=Settings()) as other:
+        other.add("The heron stands on one leg.", origin="web")
+    settings = Settings(sources=(replace(source, fields={"id": "id", "text": "text"}, timeout_ms=60_000),))
+    with Memory.open(tmp_path / "memory.db", embedder="none", settings=settings) as memory:
+        answers = [memory.search("heron stands", for_model=model, min_confidence=0) for model in (False, True)]
+        everything, trusted = ({result.record.text for result in answer.results} for answer in answers)
+    assert trusted == {"The heron stands in the reeds."}
+    assert everything == trusted | {"The heron stands on one leg."}

@@ -20,6 +20,7 @@ from recollect.config import ScopeSettings, SearchOptions, Settings
 from recollect.errors import EmbedderError, SearchFailed, StoreError, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.hashing import HashingEmbedder
+from recollect.stores import open_store
 from recollect.types import Answer, Embedder, Filter, Put, Record, Supersede, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -743,6 +744,8 @@ def test_trace_lists_sources_and_stages(memory: Memory) -> None:
         source.status == "ok" and source.hits > 5 and 0 < source.took_ms <= trace.took_ms for source in trace.sources
     )
     assert [stage.name for stage in trace.stages] == [
+        "confidence",
+        "files",
         "decay",
         "importance",
         "threshold",
@@ -756,7 +759,7 @@ def test_trace_lists_sources_and_stages(memory: Memory) -> None:
     for one, two in itertools.pairwise(trace.stages):
         assert one.left == two.given
     assert trace.stages[-1].left == len(answer.results) == 5
-    threshold = trace.stages[2]
+    threshold = trace.stages[4]
     assert trace.filtered["threshold"] == threshold.given - threshold.left > 0
     assert (trace.filtered["scope"], trace.filtered["superseded"]) == (0, 0)
     assert trace.warnings == ()
@@ -950,7 +953,7 @@ def test_half_embedded_store_that_cannot_be_written_counts_meaning_less(open_mem
     index.save(some, HashingEmbedder(64).passages(some))
     answer = memory.search("heron number 7")
     keyword, vector = answer.trace.sources
-    assert (keyword.trust, vector.trust) == (1.0, 0.2)
+    assert (keyword.trust, vector.trust) == (pytest.approx(4 / 7), 0.2)  # of words among 100 records, and of vectors
     assert answer.results[0].record.text == "heron number 7"
     # With a deadline no search waits for the model, and the same holds.
     assert memory.search("heron number 7", budget_ms=60_000).trace.sources[1].trust == 0.2
@@ -991,3 +994,36 @@ def test_an_interrupted_change_gets_its_vector_later(
         assert memory.status()["vectors"]["without"] == 0
     (best,) = memory.search("The heron is grey.", sources=["vector"], user="ada", limit=1).results
     assert (best.record.text, round(best.similarity or 0, 6)) == ("The heron is grey.", 1.0)
+
+
+@pytest.mark.parametrize(("embedded", "sources"), [(20, {"keyword"}), (60, {"keyword", "vector"})])
+def test_few_vectors_do_not_count_in_full(open_memory: OpenMemory, embedded: int, sources: set[str]) -> None:
+    """RRF reads no trust: while few records have a vector and a search has no time for more, words alone count."""
+    open_memory(embedder="none").add_many([{"text": f"heron number {n}"} for n in range(100)])
+    memory = open_memory()
+    index = memory.embeddings.serving().index
+    some = index.missing(embedded)
+    index.save(some, HashingEmbedder(64).passages(some))
+    answer = memory.search("heron number 7", fusion="rrf", budget_ms=60_000)
+    assert {name for result in answer.results for name in result.shares} == sources
+
+
+def test_search_of_a_store_that_cannot_be_written_computes_vectors_once(open_memory: OpenMemory, path: Path) -> None:
+    class Counting(HashingEmbedder):
+        computed = 0
+
+        def passages(self, texts: Sequence[str]) -> Any:
+            self.computed += len(texts)
+            return super().passages(texts)
+
+    embedder = Counting(64)
+    with open_memory(embedder="none") as memory:
+        memory.add_many([{"text": f"heron number {n}"} for n in range(5)])
+    with open_memory(embedder=embedder) as memory:
+        memory.search("heron")  # makes the space of its vectors
+        computed = embedder.computed
+    open_memory(embedder="none").add("another heron")
+    with Memory(open_store(str(path), read_only=True), Settings(), embedder, announce=print) as memory:
+        answers = [memory.search("heron") for _ in range(3)]
+    assert embedder.computed == computed + 1
+    assert all("none can be stored now" in answer.trace.warnings[0] for answer in answers)

@@ -27,8 +27,8 @@ UNREAD = ("备用钥匙在蓝色花盆下面吗？", "अतिरिक्त �
 
 @pytest.mark.parametrize("text", ENGLISH)
 def test_model_reads_its_language(reader: OnnxEmbedder, text: str):
-    """Questions, names, codes and numbers."""
-    assert reader.legibility(text) == 1.0
+    """Questions, names, codes and numbers; names of code are read in pieces."""
+    assert reader.legibility(text) > 0.6
 
 
 @pytest.mark.parametrize("text", UNREAD)
@@ -37,9 +37,9 @@ def test_model_cannot_read_scripts_split_into_letters(reader: OnnxEmbedder, text
     assert reader.legibility(text) == 0.0
 
 
-def test_model_reads_german(reader: OnnxEmbedder):
-    """In pieces, but well enough to help."""
-    assert reader.legibility("Was darf nicht in die Wurmkiste?") == 1.0
+def test_model_reads_german_in_part(reader: OnnxEmbedder):
+    """In pieces: well enough to help, and not as well as English."""
+    assert 0.5 < reader.legibility("Was darf nicht in die Wurmkiste?") < 1.0
 
 
 @pytest.mark.parametrize("fusion", ["blend", "rrf", "weighted", "combmnz", "borda"])
@@ -65,13 +65,23 @@ def test_list_of_an_unreadable_query_is_used_if_there_is_no_other(open_memory: C
 
 
 def test_weak_word_matches_are_trusted_less(memory: Memory):
-    """One weak word of many counts little; the query's own words count fully."""
+    """One weak word of many counts little; the query's own words count as fully as they can among so many records."""
     for number in range(30):
         memory.add(f"Note {number} tells of herons and lakes, when it rains.")
     stray = memory.search("which microscopic animal survives being parched and revives decades later if it rains")
     asked = memory.search("herons and lakes")
     trust = [answer.trace.sources[0].trust for answer in (stray, asked)]
-    assert trust[0] < 0.5 < trust[1] == 1.0
+    assert trust[0] < trust[1] / 2
+    assert trust[1] == pytest.approx(330 / 630)
+
+
+def test_words_are_trusted_more_among_more_records(memory: Memory):
+    """Among few records a common word may happen to be rare."""
+    memory.add_many({"text": f"Note {number} tells of herons."} for number in range(10))
+    few = memory.search("herons").trace.sources[0].trust
+    memory.add_many({"text": f"Note {number} tells of herons."} for number in range(10, 3000))
+    assert few < 0.55
+    assert memory.search("herons").trace.sources[0].trust > 0.9
 
 
 def test_plain_rrf_ignores_trust(memory: Memory):

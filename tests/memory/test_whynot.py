@@ -317,8 +317,9 @@ def test_file_is_found_if_any_chunk_is_in_the_answer(open_memory: OpenMemory, tm
     chunk(memory, file, "deep", "heron heron reed 2")
     for i in range(3, 40):
         memory.add(f"heron{' reed' * 9} {i}", created_at=NOON)
-    assert ids(memory, "heron", fetch_k=1, limit=1) == ["shown"]
-    verdict = memory.why_not("heron", str(file), fetch_k=1, limit=1)
+    options = {"fetch_k": 1, "limit": 1, "text_weight": 2.0}
+    assert ids(memory, "heron", **options) == ["shown"]
+    verdict = memory.why_not("heron", str(file), **options)
     assert (verdict.stage, verdict.record.id) == ("found", "shown")
 
 
@@ -329,7 +330,7 @@ def test_file_is_found_if_mmr_shows_another_of_its_chunks(words: Memory, tmp_pat
     words.add("heron lake reeds dawn", id="top", created_at=NOON)
     chunk(words, file, "near", "heron lake reeds dawn yonder")
     chunk(words, file, "far", "heron harbour oar boat winter snow ice storm")
-    options: dict[str, Any] = {"limit": 2, "mmr": True, "mmr_lambda": 0.1}
+    options: dict[str, Any] = {"limit": 2, "mmr": True, "mmr_lambda": 0.1, "by": "chunk"}
     assert ids(words, "heron lake reeds dawn", **options) == ["top", "far"]
     assert words.why_not("heron lake reeds dawn", str(file), **options).stage == "found"
 

@@ -106,8 +106,9 @@ def test_redirect_is_not_followed(server, reply):
 
 @pytest.mark.parametrize(
     "body",
-    ["<html>welcome</html>", "{}", "[]", "null", '{"choices": []}', '{"choices": [{"text": "old"}]}', '{"choices": 5}'],
-)
+    ["<html>welcome</html>", "{}", "[]", "null", '{"choices": []}', '{"choices": [{"text": "old"}]}', '{"choices": 5}',
+     '{"choices":' * 50_000],
+)  # fmt: skip
 def test_answer_that_is_no_completion_is_refused(server, reply, body):
     """Not JSON, or not a chat completion."""
     server.script = [reply(body=body)]

@@ -190,6 +190,9 @@ def test_missing_server_is_an_error(server):
         '{"data": [{"index": 0, "embedding": [Infinity, 1.0]}]}',
         '{"data": [{"index": 0, "embedding": [null, 1.0]}]}',
         '{"data": [{"index": 0, "embedding": [1e300, 1.0]}]}',
+        '{"data": [{"index": Infinity, "embedding": [1.0, 2.0]}]}',
+        '{"data": [{"index": 0, "embedding": [' + "9" * 400 + ", 1.0]}]}",
+        "[" * 60_000,
     ],
 )
 def test_answer_that_is_not_vectors_is_refused(server, reply, body):
@@ -280,6 +283,7 @@ def test_query_vector_is_cached_per_scope(server, path):
     """A service is called again for a query of another scope."""
     with Memory.open(path, embedder=opened(server), settings=Settings()) as memory:
         memory.add("The heron stood in the reeds at dawn.")
+        memory.search("heron")  # the first search measures the model, for confidence
         server.asked.clear()
         ada, bob = memory.within(Scope("ada")), memory.within(Scope("bob"))
         counts = []

@@ -20,7 +20,7 @@ from support import DOCS
 from recollect import Memory, moving
 from recollect.errors import FailedError, Forbidden, UsageError
 from recollect.moving import format as lines
-from recollect.moving.format import Sum, from_object, to_line
+from recollect.moving.format import HEAD, Sum, dumped, from_object, to_line
 from recollect.types import Scope
 from recollect.types.protocols import FIELDS
 
@@ -164,6 +164,37 @@ def test_broken_compression_is_refused(rich: Path, tmp_path: Path, path: Path) -
         file.write_bytes(content)
         with pytest.raises(UsageError, match="no whole export"):
             moving.import_(path, file)
+    assert not path.exists()
+
+
+BOMB = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from support.vitals import peak_mb
+from recollect.errors import UsageError
+from recollect.moving import import_
+try:
+    import_(sys.argv[2], sys.argv[1])
+except UsageError as error:
+    print(peak_mb(), error.message)
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("piece", [b" ", b"\n", b"[", b'{"part": "record"}\n'])
+def test_compressed_bomb_is_refused_in_little_memory(tmp_path: Path, path: Path, piece: bytes) -> None:
+    """Hundreds of megabytes in a small file, as one line or as many."""
+    file = tmp_path / "bomb.gz"
+    with gzip.open(file, "wb", compresslevel=6) as bomb:
+        bomb.write(dumped(HEAD))
+        for _ in range(300):
+            bomb.write(piece * (1_000_000 // len(piece)))
+    assert file.stat().st_size < 5_000_000
+    command = [sys.executable, "-c", BOMB, file, path, Path(__file__).parents[1]]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=250)
+    megabytes, message = ran.stdout.split(maxsplit=1)
+    assert int(megabytes) < 300
+    assert "no whole export" in message
     assert not path.exists()
 
 

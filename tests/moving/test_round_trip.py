@@ -120,8 +120,8 @@ def test_texts_sort_alike_in_every_store(postgres_url: str) -> None:
     """With any characters, including those that PostgreSQL cannot store directly."""
     import psycopg
 
+    from recollect.stores.postgres.connections import ADAPTERS, unescaped
     from recollect.stores.postgres.contents import ascending
-    from recollect.stores.postgres.database import ADAPTERS, unescaped
 
     signs = "\0\x01\x02\x03\x0f\x10\x110a\x7fé😀"
     texts = ["".join(some) for length in range(4) for some in itertools.product(signs, repeat=length)]

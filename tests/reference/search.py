@@ -16,13 +16,15 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from recollect.analysis import Analyzer, lead, snippet
+from recollect.frequencies import shares
 from recollect.types import Record
 
 DEFAULTS: Mapping[str, Any] = {
     "limit": 10, "fetch_k": 100, "sources": ("keyword", "vector"), "budget_ms": None, "fusion": "blend", "rrf_k": 60.0,
     "normalisation": "none", "text_weight": 1.0, "vector_weight": 1.0, "decay": True, "half_life_days": None,
-    "importance_weight": 0.1, "prefer_newer": True, "mmr": False, "mmr_lambda": 0.7, "min_score": 0.0,
+    "importance_weight": 0.1, "by": "file", "prefer_newer": True, "mmr": False, "mmr_lambda": 0.7, "min_score": 0.0,
     "user": None, "agent": None, "session": None, "any_scope": False, "category": (), "tags": (), "kind": None,
+    "origin": (), "author": (), "author_session": (),
     "path": None, "since": None, "until": None, "as_of": None, "superseded": False,
 }  # fmt: skip
 
@@ -68,6 +70,7 @@ class Row:
     base: float = 0.0
     factors: dict[str, float] = field(default_factory=dict)
     moves: dict[str, tuple[int, int]] = field(default_factory=dict)
+    passages: list[Row] = field(default_factory=list)
 
     @property
     def fused(self) -> float:
@@ -119,10 +122,13 @@ def search(world: World, text: str, options: Mapping[str, Any], now: datetime) -
     rows, merged = fused(lists, text, world, o)
     steps = {"fusion": rows}
     delicate = unclear(rows)
+    if o["by"] == "file":
+        rows = by_total(of_files(rows), "files")
+        delicate = delicate or unclear(rows)
     moment = o["as_of"] or now
     if o["decay"]:
-        rows = by_total([decayed(row, moment, o["half_life_days"]) for row in rows])
-    rows = steps["importance"] = by_total([weighed(row, o["importance_weight"]) for row in rows])
+        rows = by_total([decayed(row, moment, o["half_life_days"]) for row in rows], "decay")
+    rows = steps["importance"] = by_total([weighed(row, o["importance_weight"]) for row in rows], "importance")
     delicate = delicate or unclear(rows)
     rows = steps["threshold"] = [row for row in rows if row.score >= o["min_score"]]
     rows = steps["newer"] = newer_first(text, rows) if o["prefer_newer"] else rows
@@ -150,6 +156,9 @@ def obstacle(record: Record, o: Mapping[str, Any], now: datetime) -> str | None:
         "expired": record.expires_at and record.expires_at <= moment,
         "category": categories and record.category not in categories,
         "kind": o["kind"] and record.kind != o["kind"],
+        "origin": o["origin"] and "any" not in o["origin"] and record.origin not in o["origin"],
+        "author": o["author"] and record.author not in o["author"],
+        "author_session": o["author_session"] and record.author_session not in o["author_session"],
         "tag": not set(tags) <= set(record.tags),
         "path": o["path"] and not below(record.path, o["path"]),
         "since": o["since"] and record.time < o["since"],
@@ -168,8 +177,12 @@ def below(path: str | None, pattern: str) -> bool:
 
 
 def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth: int) -> Ranking:
-    """Lucene's BM25 over the visible records. A word in the title counts twice; stop words add no length."""
-    terms = list(dict.fromkeys(analyzer.query(text)))
+    """Lucene's BM25 over the visible records. A word in the title counts twice; stop words add no length.
+
+    A word of the query counts as often as it occurs there. It is at least as frequent as if 300 records of general text
+    had been seen, too.
+    """
+    terms = analyzer.query(text)
     if not terms:
         return Ranking("keyword")
     counts: dict[str, dict[str, float]] = {}
@@ -179,14 +192,14 @@ def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth
         for part, weight in ((record.title, 2.0), (record.text, 1.0)):
             for token in analyzer.tokens(part):
                 counts[record.id][token.term] = counts[record.id].get(token.term, 0.0) + weight
-                length += not token.stop
+                length += 0 if token.stop else int(weight)
         lengths[record.id] = max(1, length)
     mean = sum(lengths.values()) / len(visible) if visible else 1.0
     scores: dict[str, float] = {}
     most = 0.0
     for term in terms:
         having = [record.id for record in visible if term in counts[record.id]]
-        idf = math.log(1 + (len(visible) - len(having) + 0.5) / (len(having) + 0.5))
+        idf = inverse_frequency(len(visible), len(having), shares(analyzer.language).get(term, 0.0))
         most += idf
         for key in having:
             often = counts[key][term]
@@ -196,20 +209,30 @@ def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth
     complete = len(ranking.hits) < depth
     if complete:
         ranking.among = min(depth, len(visible))
-    if ranking.hits:  # how much of what twelve words could give the best record has, against a tenth or a fifth
+    if ranking.hits:  # how much of what twelve words could give the best record has, against a fifth
         covered = ranking.hits[0][1] / (most * min(1.0, 12 / len(terms)))
-        ranking.trust = min(1.0, covered / (0.2 if complete else 0.1))
+        few = (len(visible) + 300) / (len(visible) + 600)  # among few records words count for less
+        ranking.trust = min(1.0, covered / 0.2) * few
     return ranking
+
+
+def inverse_frequency(records: int, having: int, common: float) -> float:
+    """Lucene's, of the frequency among the records or, if that is higher, among these and 300 of general text."""
+    frequency = max(having, (having + 300 * common) / (records + 300) * records)
+    return math.log(1 + (records - frequency + 0.5) / (frequency + 0.5))
 
 
 def caught_up(world: World, visible: Sequence[Record], text: str, o: Mapping[str, Any]) -> tuple[World, float]:
     """The world after a search has embedded what it can, and a factor on the trust of the vector source.
 
     It embeds up to 32 visible records that have no vector; of more, those among the twenty best by keywords, unless it
-    has a deadline or is the only source. Where it cannot, the factor is the share of visible records with a vector.
+    has a deadline or is the only source. Where it cannot, the factor is the share of visible records with a vector;
+    where that is below a half and the method does not read it, 0.
     """
     lacking = [record for record in visible if record.id not in world.vectors]
     covered = 1 - len(lacking) / len(visible) if visible else 1.0
+    if o["fusion"] != "blend" and covered < 0.5:
+        covered = 0.0
     share = 1.0
     if not text.strip() or (len(lacking) > CATCH_UP and len(set(o["sources"])) == 1):
         return world, 1.0
@@ -232,7 +255,7 @@ def vector_list(world: World, visible: Sequence[Record], text: str, depth: int, 
     scored = [(r, round(dot(query, world.vectors[r.id]), 6)) for r in visible if r.id in world.vectors]
     ranking = best("vector", scored, depth)
     first = ranking.hits[0][0].text[:500] if ranking.hits else text
-    ranking.trust = share * min(world.legibility(text), world.legibility(first))
+    ranking.trust = share * min(world.legibility(text), world.legibility(first) / 0.4)
     return ranking
 
 
@@ -384,8 +407,10 @@ def from_zero_to_one(values: Sequence[float]) -> list[float]:
 # -- after fusion ------------------------------------------------------------------------------------------
 
 
-def by_total(rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: -row.total)
+def by_total(rows: Sequence[Row], stage: str) -> list[Row]:
+    ordered = sorted(rows, key=lambda row: -row.total)
+    moved(rows, ordered, stage)
+    return ordered
 
 
 def unclear(rows: Sequence[Row]) -> bool:
@@ -408,6 +433,33 @@ def weighed(row: Row, weight: float) -> Row:
     if factor != 1:
         row.factors["importance"] = factor
     return row
+
+
+def of_files(rows: Sequence[Row]) -> list[Row]:
+    """The first row of each file, and the rows that are no chunks of files.
+
+    The other rows of the file that have half of its score are its passages. The first adds a fifth of its own score,
+    the second a twenty-fifth, and so on. Three thirteenths of the score are those of the file's best row that begins in
+    its first 15 lines, which may be 0.
+    """
+    kept: list[Row] = []
+    openings: dict[str, float] = {}
+    for row in rows:
+        path = row.record.path if row.record.kind == "chunk" else None
+        first = next((one for one in kept if path and one.record.kind == "chunk" and one.record.path == path), None)
+        if path and (row.record.lines or (0, 0))[0] <= 15:
+            openings[path] = max(openings.get(path, 0.0), row.total)
+        if first is None:
+            kept.append(row)
+        elif row.total >= 0.5 * first.total - 1e-9:
+            first.passages.append(row)
+    for row in kept:
+        if row.record.kind == "chunk" and row.record.path and row.total > 0:
+            added = sum(one.total / 5**place for place, one in enumerate(row.passages, 1))
+            lost = 3 / 13 * (row.total - openings.get(row.record.path, 0.0))
+            if added != lost:
+                row.factors["files"] = 1 + (added - lost) / row.total
+    return kept
 
 
 def newer_first(text: str, rows: list[Row]) -> list[Row]:

@@ -16,6 +16,7 @@ import pytest
 
 from recollect import Memory
 from recollect.errors import RecollectError, StoreError
+from recollect.sources import local
 from recollect.types import Answer, Put, Record, Restore, Scope
 from reference.search import CATCH_UP, DEFAULTS, Outcome, World, obstacle, search
 
@@ -79,7 +80,7 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
         ("sqlite.index", {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "LARGEST_ROWS": 64}),
         ("sqlite.keywords", {"SEARCH_FACTOR": 0}),
         ("sqlite.views", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8}),
-        ("sqlite.blocks", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8, "SHARE_ROWS": 2}),
+        ("sqlite.blocks", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8, "PIECE_ROWS": 2, "SHARED_ROWS": 3}),
         (
             "sqlite.vectors",
             {
@@ -88,13 +89,13 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
                 "BATCH_ROWS": 3,
                 "LARGEST_ROWS": 64,
                 "FEW": 0,
-                "SAMPLED": 1,
+                "ALL_BELOW": 1,
                 "GATHER_BELOW": 2,
             },
         ),
     ),
     "postgresql": (
-        ("postgres.records", {"MERGE_CHANCE": 2, "SETTLE_CHANCE": 2}),
+        ("postgres.additions", {"MERGE_CHANCE": 2, "SETTLE_CHANCE": 2, "TALLY_MERGE_CHANCE": 2}),
         ("postgres.keywords", {"MERGE_BATCH": 3, "SPARSE": 0, "DENSE": 0}),
         ("postgres.postings", {"TALLY_MERGE_CHANCE": 2}),
         ("postgres.vectors", {"EXACT_UP_TO": 0, "MAX_UNSETTLED": 1, "SETTLE_BATCH": 2}),
@@ -150,6 +151,9 @@ def a_record(chance: random.Random, texts: Sequence[str]) -> Record:
         edited_at=NOW + chance.choice(AGES) if chance.random() < 0.1 else None,
         superseded_by="another" if superseded else None,
         superseded_at=NOW + chance.choice(AGES + AHEAD) if superseded else None,
+        origin=chance.choice(("user", "user", "file", "agent", "tool", "web", "import")),
+        author=chance.choice((None, "scribe", "crawler")),
+        author_session=chance.choice((None, None, "s1", "s2")),
         path=f"{chance.choice(FOLDERS)}/{chance.choice(('x.md', 'y.md', 'deep/x.md'))}" if chunk else None,
         lines=(1, 2) if chunk else None,
     )
@@ -195,6 +199,7 @@ CHOICES: Mapping[str, Sequence[Any]] = {
     "decay": (False,),
     "half_life_days": (3.0,),
     "importance_weight": (0.0, 1.0),
+    "by": ("chunk",),
     "prefer_newer": (False,),
     "mmr": (True,),
     "mmr_lambda": (0.0, 0.2, 0.5, 1.0),
@@ -206,6 +211,9 @@ CHOICES: Mapping[str, Sequence[Any]] = {
     "category": ("work", ("home", "work"), "other"),
     "tags": ("red", ("red", "blue")),
     "kind": ("fact", "chunk"),
+    "origin": (("user", "file", "agent", "outside"), ("web",), ("tool", "user"), ("file", "any")),
+    "author": (("scribe",), ("crawler", "nobody")),
+    "author_session": (("s1",),),
     "path": ("docs", "./docs/", "/nowhere", "*.md", "x.md", "[a]", "deep", "n*s"),
     "since": [NOW + age for age in AGES],
     "until": [NOW + age for age in AGES],
@@ -213,7 +221,7 @@ CHOICES: Mapping[str, Sequence[Any]] = {
     "superseded": (True,),
 }
 SCOPED = ("user", "agent", "session", "any_scope")
-RARE = ("category", "tags", "kind", "path", "since", "until", "as_of")
+RARE = ("category", "tags", "kind", "origin", "author", "author_session", "path", "since", "until", "as_of")
 
 
 def some_options(chance: random.Random) -> dict[str, Any]:
@@ -272,6 +280,7 @@ class Case:
         """Run one random query, and compare the answer with the reference."""
         text, options = a_query(chance), some_options(chance)
         self.embedder.refuses = chance.random() < 0.4
+        local._refused.clear()  # as if time had passed since it refused
         if not self.embedder.exact:
             options.pop("mmr", None)  # its cosines are of single precision: ties would be decided by chance
         memory = self.memory
@@ -330,6 +339,7 @@ def described(answer: Answer) -> dict[str, Any]:
                 "moves": dict(result.moves),
                 "snippet": result.snippet,
                 "freshness": result.freshness,
+                "passages": [(one.record.id, one.score, one.snippet, one.freshness) for one in result.passages],
             }
             for result in answer.results
         ],
@@ -354,6 +364,7 @@ def expected(outcome: Outcome) -> dict[str, Any]:
                 "moves": row.moves,
                 "snippet": row.excerpt,
                 "freshness": "missing" if row.record.path else None,
+                "passages": [(one.record.id, one.score, one.excerpt, "missing") for one in row.passages],
             }
             for row in outcome.results
         ],

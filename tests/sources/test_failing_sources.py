@@ -237,7 +237,8 @@ def test_five_sources_give_one_answer(scene: Scene, opened: Callable[[], Memory]
     assert answer.trace.warnings == ()
     if asked:
         said = json.loads(asked.stdout.readline())
-        assert said == {"path": "/v1/search", "query": "heron", "limit": 20, "scope": {"user": "ada"}}
+        body = {"query": "heron", "limit": 20, "scope": {"user": "ada"}, "by": "chunk"}
+        assert said == {"path": "/v1/search", **body}
 
 
 @pytest.mark.parametrize("way", ["file", "HTTP"])

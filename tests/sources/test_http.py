@@ -193,7 +193,7 @@ def test_recollect_kind_sends_its_own_request(wire, settings, ask):
     peer.close()
     (method, target, _), _, body = heard(server)
     assert (method, target) == ("POST", "/v1/search")
-    assert json.loads(body) == {"query": 'a "b"', "limit": 5, "scope": {"user": "u"}}
+    assert json.loads(body) == {"query": 'a "b"', "limit": 5, "scope": {"user": "u"}, "by": "chunk"}
 
 
 def test_token_comes_from_the_environment(wire, system, ask, monkeypatch):

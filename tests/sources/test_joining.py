@@ -223,7 +223,7 @@ def test_two_rows_of_one_file_may_be_two_chunks(wiki: Wiki, notes: Path) -> None
     wiki.opened(join="path").index(notes)
     path = str(notes / "lake.md")
     rows = [{"path": path, "text": text} for text in ("the heron in the reeds", "oar of the boat", "a broken oar")]
-    answer = wiki.ask(*rows)
+    answer = wiki.ask(*rows, by="chunk")
     assert [result.shares["wiki"].rank for result in answer.results] == [1, 2]
     assert answer.trace.filtered["duplicate"] == 1
 
@@ -375,11 +375,16 @@ FILTERS: list[tuple[dict[str, Any], bool]] = [
     ({"until": "2100-01-01"}, False),
     ({"as_of": "1d"}, False),
     ({"where": Filter(kinds=("outside",))}, True),
+    ({"where": Filter(written_since=now() - timedelta(days=7))}, False),
+    ({"where": Filter(written_until=now() + timedelta(days=7))}, False),
+    ({"author": "ada"}, False),
+    ({"origin": "outside"}, True),
+    ({"origin": "user"}, False),
 ]
 
 
 def test_filter_applies_to_external_documents(wiki: Wiki) -> None:
-    """They have a path, but no category, tag, kind or date."""
+    """They have a path and the origin `outside`, but no category, tag, author, kind or date."""
     for options, seen in FILTERS:
         assert wiki.ids(THEIRS, **options) == (["wiki:a"] if seen else []), options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recollect.analysis import Analyzer
 from recollect.errors import SupersessionCycle, UsageError
-from recollect.stores.sqlite import SqliteStore, index, manifest, vectors
-from recollect.stores.sqlite.segments import map_segment
+from recollect.stores.sqlite import SqliteStore, index, keywords, manifest, vectors
+from recollect.stores.sqlite.segments import build, map_segment
+from recollect.stores.sqlite.views import View
 from recollect.types import Filter, Forget, Put, RankedList, Record, Scope, Supersede, VectorSpace
 
 DIMENSION = 48
@@ -296,6 +300,47 @@ def test_store_restored_from_a_copy_and_continued(
     check_equal(continued, path, tmp_path)
 
 
+def test_vectors_of_a_restored_store_are_not_confused(
+    open_store: Callable[..., SqliteStore], path: Path, tmp_path: Path
+) -> None:
+    """After it was restored, other records got the vectors with the same numbers."""
+    store, written = open_store(), texts(*range(40))
+    store.records.apply([Put(Record(f"r{n}", text))] for n, text in enumerate(written))
+    halves = [(part, np.array([vector_of(text) for text in part])) for part in (written[:20], written[20:])]
+    store.spaces.open(SPACE)
+    store._database.empty_log()
+    shutil.copy(path, tmp_path / "backup.db")
+    store.spaces.open(SPACE).save(*halves[0])
+    by_vector(store, "x")
+    store.close()
+    shutil.copy(tmp_path / "backup.db", path)
+    restored = open_store()
+    restored.spaces.open(SPACE).save(*halves[1])
+    restored.close()
+    again = open_store()
+    assert {key for key, _ in by_vector(again, "x")} == {f"r{n}" for n in range(20, 40)}
+    check_equal(again, path, tmp_path)
+
+
+def test_vectors_of_a_record_that_came_late(open_store: Callable[..., SqliteStore], path: Path, tmp_path: Path) -> None:
+    """Its event has a lower number than others: vectors, too, are built again, in every process."""
+    source, store = open_store(tmp_path / "source.db"), open_store()
+    add(source, *range(40))
+    with source.contents.snapshot() as snapshot:
+        parts = list(snapshot.parts())
+    records, events = ([part for part in parts if part.kind == kind] for kind in ("record", "history"))
+    store.contents.load(records[1:])
+    store.contents.load(events[1:])
+    written = texts(*range(40))
+    store.spaces.open(SPACE).save(written, np.array([vector_of(text) for text in written]))
+    by_vector(store, "x")
+    store.contents.load(records[:1])
+    store.contents.load(events[:1])
+    by_words(store, "heron")
+    assert len(by_vector(open_store(), "x")) == 40
+    check_equal(store, path, tmp_path)
+
+
 def test_index_of_another_store_is_not_used(open_store: Callable[..., SqliteStore], path: Path, tmp_path: Path) -> None:
     """Both have the same sequence numbers."""
     first, second = open_store(), open_store(tmp_path / "other.db")
@@ -345,17 +390,13 @@ def test_folder_deleted_while_the_store_is_open(
 def test_full_disk_is_no_error(
     open_store: Callable[..., SqliteStore], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index stays in memory, and is written later."""
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
+    """The index stays in memory, and is written later. Attempts leave no parts of files, which would fill the disk."""
     store = open_store()
     with monkeypatch.context() as patched:
-        patched.setattr(manifest, "write_segment", full)
-        patched.setattr(manifest, "write_block", full)
+        patched.setattr(os, "fsync", full)
         add(store, *range(40))
         assert len(by_words(store, "number")) == len(by_vector(store, "x")) == 40
+        assert files(path) == {"lock"}
     store.keywords.index._retry_at = 0.0  # as if time had passed
     add(store, *range(40, 80))
     assert len(by_words(store, "number")) == len(by_vector(store, "x")) == 80
@@ -363,27 +404,176 @@ def test_full_disk_is_no_error(
     check_equal(store, path, tmp_path)
 
 
-def test_purge_leaves_no_vector_and_no_term_in_the_files(open_store: Callable[..., SqliteStore], path: Path) -> None:
-    """Other records stay; an edited text's vector goes too."""
-    store = open_store()
+SECRET = "zwibble frotz"
+
+
+def search(*stores: SqliteStore) -> None:
+    """Let both indexes follow."""
+    for store in stores:
+        by_words(store, "heron"), by_vector(store, "x")
+
+
+def add_secret(store: SqliteStore) -> None:
+    """Store the record that is purged, between others."""
     add(store, *range(40))
-    store.records.apply([[Put(Record("secret", "zwibble frotz"))]])
-    store.spaces.open(SPACE).save(["zwibble frotz"], vector_of("zwibble frotz")[None])
+    store.records.apply([[Put(Record("secret", SECRET, scope=Scope(user="mallory")))]])
+    store.spaces.open(SPACE).save([SECRET], vector_of(SECRET)[None])
     add(store, *range(40, 80))
-    by_words(store, "zwibble"), by_vector(store, "x")
-    term = set(store.keywords.analyzer.hashed("zwibble frotz")[0])
-    raw = vector_of("zwibble frotz").tobytes()
+    search(store)
 
-    def held() -> tuple[bool, bool]:
-        place = Path(f"{path}-index")
-        hashes = {int(t) for file in place.glob("*.segment") for t in map_segment(file, file.stat().st_size).terms}
-        return bool(term & hashes), any(raw in file.read_bytes() for file in place.glob("*.vectors"))
 
-    assert held() == (True, True)
+def held(store: SqliteStore, path: Path) -> tuple[bool, bool]:
+    """Whether a term and the vector of the secret are in the files."""
+    place, terms = Path(f"{path}-index"), set(store.keywords.analyzer.hashed(SECRET)[0])
+    hashes = {int(t) for file in place.glob("*.segment") for t in map_segment(file, file.stat().st_size).terms}
+    raw = vector_of(SECRET).tobytes()
+    return bool(terms & hashes), any(raw in file.read_bytes() for file in place.glob("*.vectors"))
+
+
+def test_purge_leaves_no_vector_and_no_term_in_the_files(open_store: Callable[..., SqliteStore], path: Path) -> None:
+    """Other records stay; the name of a user who has none left goes too."""
+    store = open_store()
+    add_secret(store)
+    assert held(store, path) == (True, True)
     store.records.apply([[Forget("secret", purge=True)]])
     assert store.scrub() is None
-    assert held() == (False, False)
+    assert held(store, path) == (False, False)
+    assert not any(b"mallory" in file.read_bytes() for file in Path(f"{path}-index").iterdir())
     assert len(by_words(store, "number")) == len(by_vector(store, "x")) == 80
+
+
+def test_files_that_a_purge_removes_are_gone_after_a_power_loss(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their folder is synced once they have been removed."""
+    store, steps = open_store(), list[str]()
+    add_secret(store)
+    sync, unlink = manifest.sync, Path.unlink
+    monkeypatch.setattr(manifest, "sync", lambda path: (steps.append("sync"), sync(path)))
+    monkeypatch.setattr(Path, "unlink", lambda path, **options: (steps.append(path.suffix), unlink(path, **options)))
+    store.records.apply([[Forget("secret", purge=True)]])
+    assert store.scrub() is None
+    assert {".segment", ".vectors"} <= set(steps)
+    assert "sync" in steps[steps.index(".segment") : steps.index(".vectors")]
+    assert steps[-1] == "sync"
+
+
+def full(*_: Any) -> None:
+    """Take the place of a function that writes: the disk is full."""
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("failing", ["write_segment", "write_block", "commit"])
+def test_purge_warns_of_files_that_cannot_be_rewritten(
+    open_store: Callable[..., SqliteStore], path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Also where the files were up to date before, or the segments could be rewritten and the vectors not."""
+    monkeypatch.setattr(manifest, "FACTOR", 50)
+    store = open_store()
+    add_secret(store)
+    store.records.apply([[Forget("secret", purge=True)]])
+    add(store, *range(80, 120))
+    search(store)
+    commit, commits = manifest.Folder.commit, list[manifest.Manifest]()
+
+    def fail_second(folder: manifest.Folder, new: manifest.Manifest) -> None:
+        commits.append(new)
+        commit(folder, new) if len(commits) == 1 else full()
+
+    with monkeypatch.context() as patched:
+        if failing == "commit":
+            patched.setattr(manifest.Folder, "commit", fail_second)
+        else:
+            patched.setattr(manifest, failing, full)
+        assert "could not be rewritten" in (store.scrub() or "")
+        assert any(held(store, path))
+    store.keywords.index._retry_at = 0.0  # as if time had passed
+    assert store.scrub() is None
+    assert held(store, path) == (False, False)
+
+
+def test_purged_terms_do_not_come_back_from_another_process(
+    open_store: Callable[..., SqliteStore], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that still has the removed files mapped uses the new ones, though these are of the same change."""
+    monkeypatch.setattr(manifest, "FACTOR", 50)
+    first, second = open_store(), open_store()
+    add_secret(first)
+    search(second)
+    second.records.apply([[Forget("secret", purge=True)]])
+    add(second, *range(80, 120))
+    search(second)
+    assert first.scrub() is None
+    assert held(first, path) == (False, False)
+    add(second, *range(120, 160))
+    search(second)
+    assert held(second, path) == (False, False)
+
+
+def test_purge_removes_files_that_no_manifest_names(open_store: Callable[..., SqliteStore], path: Path) -> None:
+    """A process that is killed before its first manifest leaves such files."""
+    store = open_store()
+    add_secret(store)
+    store.close()
+    (Path(f"{path}-index") / "manifest.json").unlink()
+    again = open_store()
+    again.records.apply([[Forget("secret", purge=True)]])
+    assert again._index.scrub() is None
+    assert held(again, path) == (False, False)
+
+
+# -- what a process holds ---------------------------------------------------------------------------------------
+
+
+def test_reader_uses_the_files_that_others_write(open_store: Callable[..., SqliteStore], path: Path) -> None:
+    """So a read-only process does not hold in memory all that was added since it began."""
+    writer = open_store()
+    add(writer, *range(20))
+    search(writer)
+    reader = open_store(read_only=True)
+    for start in range(20, 200, 20):
+        add(writer, *range(start, start + 20))
+        search(writer, reader)
+    with reader._database.read() as connection:
+        assert reader._index.view(connection).unwritten == 0
+    assert reader.spaces.open(SPACE)._stack.unwritten == 0
+    assert by_words(reader, "heron", "ice") == by_words(writer, "heron", "ice")
+    assert by_vector(reader, "x") == by_vector(writer, "x")
+
+
+def test_views_of_earlier_changes_are_released(open_store: Callable[..., SqliteStore]) -> None:
+    """A view may hold arrays of a million records, and a search after each add makes a new one."""
+    store, views = open_store(), list[weakref.ref[View]]()
+    for number in range(60):
+        add(store, number)
+        search(store)
+        with store._database.read() as connection:
+            views.append(weakref.ref(store._index.view(connection)))
+    gc.collect()
+    assert sum(view() is not None for view in views) <= index.RECENT_VIEWS + 1
+
+
+# -- the first of many ------------------------------------------------------------------------------------------
+
+
+def test_first_few_are_the_first_of_all(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where most scores tie, in many segments, and however the postings of few visible records are read."""
+    store, ada = open_store(), Filter(scope=Scope(user="ada"))
+    for start in range(0, 400, 40):
+        add(store, *range(start, start + 40), scope=Scope(user="ada") if start == 200 else Scope())
+        by_words(store, "heron")
+    for words in (("heron", "ice"), ("the", "7", "nowhere"), ("boat",)):
+        every = by_words(store, *words)
+        assert len(every) >= 100
+        for depth in (1, 5, 20, 99):
+            assert by_words(store, *words, depth=depth) == every[:depth]
+        monkeypatch.setattr(keywords, "SEARCH_FACTOR", 0)
+        assert by_words(store, *words) == every
+        looked_up = by_words(store, *words, where=ada)
+        monkeypatch.setattr(keywords, "SEARCH_FACTOR", 10**9)
+        assert by_words(store, *words, where=ada) == looked_up
 
 
 # -- exact vectors ----------------------------------------------------------------------------------------------
@@ -422,3 +612,13 @@ def test_scan_in_eight_bits_equals_the_exact_product(
         order = sorted(range(0, count, share), key=lambda n: (-exact[n], -times[f"r{n:04}"].timestamp(), n))
         found = space.search(query, where, 100).entries
         assert [(hit.id, hit.score) for hit in found] == [(f"r{n:04}", exact[n]) for n in order[:100]]
+
+
+def test_a_segment_tells_the_usual_origin_by_the_kind() -> None:
+    """A row without an origin is of a file if it is a chunk, and of the user if it is a fact."""
+    rows = [
+        (number, kind, "", "heron", None, None, None, 0.5, None, 1, None, None, None, b"f" * 16, None, None, None)
+        for number, kind in enumerate(("fact", "chunk", "fact"), 1)
+    ]
+    segment = build(rows, Analyzer())
+    assert [segment.names["origin"][code - 1] for code in segment.origin] == ["user", "file", "user"]

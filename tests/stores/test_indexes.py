@@ -551,7 +551,7 @@ def test_missing_old_model_leaves_keyword_search(open_memory: OpenMemory) -> Non
 
 
 class Interrupted(Shuffled):
-    """Works for one batch, then the user presses Ctrl-C or the model fails."""
+    """Works for one batch, then the user presses Ctrl-C or the model fails, once."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -559,7 +559,7 @@ class Interrupted(Shuffled):
 
     def passages(self, texts: Sequence[str]) -> Any:
         self.batches += 1
-        if self.batches > 1:
+        if self.batches == 2:
             raise self.error
         return super().passages(texts)
 

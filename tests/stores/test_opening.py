@@ -24,7 +24,7 @@ from recollect.config import Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores import open_store
 from recollect.stores.sqlite import SqliteStore, schema
-from recollect.stores.sqlite.database import _check_owner, _prepare, check_engine
+from recollect.stores.sqlite.database import _prepare, check_engine, check_owner
 
 OpenMemory = Callable[..., Memory]
 
@@ -209,6 +209,24 @@ posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX'
 
 
 @posix
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are read from /proc")
+def test_new_store_survives_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its content is synced before it has its name, and then the names of the store and of its new folders are."""
+    steps: list[str] = []
+    link, fsync = os.link, os.fsync
+
+    def named(file: Any) -> str:
+        return str(Path(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}").readlink())
+
+    monkeypatch.setattr(os, "fsync", lambda file: (steps.append(named(file)), fsync(file)))
+    monkeypatch.setattr(os, "link", lambda old, new: (steps.append(f"link {old}"), link(old, new)))
+    SqliteStore(tmp_path / "new" / "folder" / "memory.db").close()
+    parents, content, name, folder = sorted(steps[:2]), steps[2], steps[3], steps[4]
+    assert parents == [str(tmp_path), str(tmp_path / "new")]
+    assert name == f"link {content}"
+    assert folder == str(tmp_path / "new" / "folder")
+
+
 @pytest.mark.parametrize("umask", ["000", "022"])
 def test_new_store_is_private(tmp_path: Path, run_python: Any, umask: str) -> None:
     """The file, its log and a new folder, whatever the umask; an existing folder is unchanged."""
@@ -497,7 +515,8 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.stores.sqlite import blocks, vectors
 
-blocks.SHARE_ROWS, vectors.FEW = 2, 0  # as for more vectors than one thread scans
+blocks.PIECE_ROWS = blocks.SHARED_ROWS = 2
+vectors.FEW = 0  # as for more vectors than one thread scans
 
 def search():
     with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as memory:
@@ -550,7 +569,7 @@ def test_store_being_created_is_not_refused_as_foreign(path: Path) -> None:
         return True
 
     connection.exec_trace = overtaken
-    _check_owner(connection, path)
+    check_owner(connection, path)
     connection.close()
     assert statements
 

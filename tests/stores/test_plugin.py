@@ -96,7 +96,7 @@ def test_plugin_store_is_copied_exported_and_imported(run: Callable[..., str], n
     run("add", "the boiler code is 4711", "--store", notebook)
     run("copy", notebook, str(tmp_path / "copy.db"))
     run("export", "--store", notebook, str(tmp_path / "notes.jsonl"))
-    run("import", "--store", f"notebook://{tmp_path}/again", str(tmp_path / "notes.jsonl"))
+    run("import", "--with-folders", "--store", f"notebook://{tmp_path}/again", str(tmp_path / "notes.jsonl"))
     digests = {moving.export(place, tmp_path / "sum.jsonl").sha256 for place in (notebook, f"{tmp_path}/copy.db")}
     assert digests == {moving.export(f"notebook://{tmp_path}/again", tmp_path / "sum.jsonl").sha256}
 

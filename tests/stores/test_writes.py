@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,14 @@ import apsw
 import pytest
 
 from recollect import Memory
+from recollect.config import Settings
 from recollect.errors import RecollectError, UsageError
+from recollect.memory import embeddings
+from recollect.memory.embeddings import BATCH
+from recollect.models.hashing import HashingEmbedder
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite import records as sqlite_records
-from recollect.types import Change, Forget, Put, Record, Restore, Scope, Supersede
+from recollect.types import Change, Filter, Forget, Put, Record, Restore, Scope, Supersede
 from recollect.types.protocols import Part
 from recollect.types.records import new_id
 
@@ -137,9 +141,16 @@ def test_store_of_an_older_schema_keeps_its_history(tmp_path: Path) -> None:
         memory.edit(key, text="the grey heron")
     older = apsw.Connection(str(place))
     older.execute("CREATE INDEX history_id ON history (id); CREATE INDEX embeddings_passage ON embeddings (passage)")
-    older.execute("PRAGMA user_version=8; DELETE FROM migrations WHERE number > 8")
+    older.execute("PRAGMA user_version=8; DELETE FROM migrations WHERE number > 8; DROP INDEX records_origin")
+    for column in ("origin", "author", "author_session"):
+        older.execute(f"ALTER TABLE records DROP COLUMN {column}")
     older.close()
+    store = SqliteStore(place, read_only=True)  # it cannot be migrated, and is read all the same
+    assert [record.origin for record in store.records.list(Filter(origins=("user",)), limit=9)] == ["user"]
+    assert [hit.id for hit in store.keywords.search(["heron"], Filter(), 9).entries] == [key]
+    store.close()
     with Memory.open(place, embedder="none") as memory:
+        assert memory.require(key).origin == "user"
         assert [event.action for event in memory.history(key)] == ["add", "update"]
         assert memory.undo(key)[0] == "update"
         assert [result.record.text for result in memory.search("heron").results] == ["the heron"]
@@ -163,3 +174,106 @@ def test_lookups_of_a_write_use_an_index(tmp_path: Path, statement: str, index: 
     store.close()
     assert any(f"INDEX {index}" in step or f"autoindex_{index}" in step for step in plan), plan
     assert not [step for step in plan if step.startswith(("SCAN records", "SCAN history", "SCAN embeddings"))], plan
+
+
+class Interruptible(HashingEmbedder):
+    """Embeds passages until `error` is set."""
+
+    error: BaseException | None = None
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        if self.error is not None:
+            raise self.error
+        return super().passages(texts)
+
+
+def vectors_of(memory: Memory) -> tuple[int, int]:
+    """How many records have a vector, and how many have none."""
+    vectors = memory.status()["vectors"]
+    return vectors["with"], vectors["without"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda memory: memory.add("The heron is grey."),
+        lambda memory: memory.add("The heron is grey.", id="boat"),
+        lambda memory: memory.add("The heron is grey.", supersedes="boat"),
+        lambda memory: memory.add_many([{"text": "The heron is grey."}, {"text": "The reeds are high."}]),
+        lambda memory: memory.edit("boat", text="The heron is grey."),
+        lambda memory: memory.supersede("boat", text="The heron is grey."),
+    ],
+    ids=["add", "add again", "add superseding", "add_many", "edit", "supersede"],
+)
+def test_record_and_vector_are_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Memory], Any]
+) -> None:
+    """Once the model is open, no other process sees the record without its vector."""
+    monkeypatch.setattr(embeddings, "PATIENCE_S", 60.0)
+    with Memory.open(tmp_path / "memory.db", embedder=HashingEmbedder(64), settings=Settings()) as memory:
+        memory.add("The boat is blue.", id="boat")
+        before = memory.store._database._writes
+        change(memory)
+        assert memory.store._database._writes == before + 1
+        assert vectors_of(memory)[1] == 0
+        (best,) = memory.search("The heron is grey.", sources=["vector"], limit=1).results
+        assert (best.record.text, round(best.similarity or 0, 6)) == ("The heron is grey.", 1.0)
+
+
+def test_text_that_is_there_is_not_embedded_again(tmp_path: Path) -> None:
+    """Neither an equal record nor one with the same text in another scope needs the model."""
+    embedder = Interruptible(64)
+    with Memory.open(tmp_path / "memory.db", embedder=embedder, settings=Settings()) as memory:
+        memory.add("The boat is blue.")
+        embedder.error = AssertionError("embedded again")
+        memory.add("The boat is blue.", tags=["boats"])
+        memory.add("The boat is blue.", user="ada")
+        assert vectors_of(memory) == (2, 0)
+
+
+def test_merged_record_leaves_no_vector_of_the_text_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is that of a record with a title, which was embedded with it."""
+    monkeypatch.setattr(embeddings, "PATIENCE_S", 60.0)
+    with Memory.open(tmp_path / "memory.db", embedder=HashingEmbedder(64), settings=Settings()) as memory:
+        memory.add("The boat is blue.", title="Boats")
+        memory.add("The boat is blue.")
+        index = memory.embeddings.serving().index
+        assert index.known(["The boat is blue.", "Boats\nThe boat is blue."]) == {"Boats\nThe boat is blue."}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
+def test_record_is_stored_if_its_vector_cannot_be_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """An open model that fails is announced, Ctrl-C is raised; `embed` computes the vector later."""
+    monkeypatch.setattr(embeddings, "PATIENCE_S", 60.0)
+    embedder, notes = Interruptible(64), list[str]()
+    with Memory.open(tmp_path / "memory.db", embedder=embedder, settings=Settings(), announce=notes.append) as memory:
+        memory.add("The boat is blue.")
+        embedder.error = error
+        if isinstance(error, KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):
+                memory.add("The heron is grey.", id="heron")
+            assert notes == []
+        else:
+            memory.add("The heron is grey.", id="heron")
+            assert notes == ["stored without vectors: hashing:64 failed: RuntimeError: boom"]
+        assert vectors_of(memory) == (1, 1)
+        assert [event.action for event in memory.history("heron")] == ["add"]
+        embedder.error = None
+        assert memory.embed() == 1
+
+
+@pytest.mark.parametrize(("patience", "warm", "texts"), [(60.0, False, 1), (0.0, True, 1), (60.0, True, BATCH + 1)])
+def test_slow_models_embed_after_the_record_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float, warm: bool, texts: int
+) -> None:
+    """A model that was not used yet, one that was slow the last time, and many records: the records come first."""
+    monkeypatch.setattr(embeddings, "PATIENCE_S", patience)
+    with Memory.open(tmp_path / "memory.db", embedder=HashingEmbedder(64), settings=Settings()) as memory:
+        if warm:
+            memory.add("The boat is blue.")
+        before = memory.store._database._writes
+        memory.add_many([{"text": f"heron {number}"} for number in range(texts)])
+        assert memory.store._database._writes > before + 1
+        assert vectors_of(memory)[1] == 0

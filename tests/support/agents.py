@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,15 @@ from typing import Any
 
 import anyio
 import httpx2
+import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from recollect import Memory
 from recollect.types import Scope
 from recollect.web.access import Caller, Tokens
+from recollect.web.app import build
 from support.forking import recollect_words
 
 
@@ -185,6 +189,20 @@ def _address(process: subprocess.Popen[bytes], errors: Path) -> str:
             return found[1]
         time.sleep(0.05)
     raise AssertionError(f"it does not serve: {errors.read_text()}")
+
+
+@contextlib.contextmanager
+def serving_in_a_thread(memory: Memory, tokens: Tokens) -> Iterator[str]:
+    """A real server without a process of its own, which takes seconds to start; its address."""
+    config = uvicorn.Config(build(memory, tokens), port=0, log_level="warning", ws="none", lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(30)
 
 
 READING = {"memory_search", "memory_recall", "memory_get", "memory_status"}

@@ -14,6 +14,7 @@ import gc
 import io
 import json
 import os
+import runpy
 import select
 import shutil
 import signal
@@ -32,6 +33,43 @@ def recollect_words(*words: object) -> list[str]:
     if sys.platform != "linux":
         return [sys.executable, "-m", "recollect", *map(str, words)]
     return [sys.executable, "-S", "-I", str(FORKED), _forking(), *map(str, words)]
+
+
+class ForkedProcess:
+    """A command of `recollect`, or a Python program, in a forked process that can be killed; its output is in a file.
+
+    The words are those of the command; or the path of the program, which ends with `.py`, and its arguments.
+    """
+
+    def __init__(self, *words: object, home: Path, output: Path) -> None:
+        folders = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "RECOLLECT_MODELS"), str(home))
+        environment = {**os.environ, **folders, "RECOLLECT_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
+        request = {"words": [str(word) for word in words], "environment": environment, "folder": str(home)}
+        self.output = output
+        self._code: int | None = None
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_forking())
+        with Path(os.devnull).open() as nothing, output.open("w") as file:
+            content = json.dumps(request).encode()
+            descriptors = [nothing.fileno(), file.fileno(), file.fileno()]
+            socket.send_fds(self._connection, [len(content).to_bytes(4, "big")], descriptors)
+            self._connection.sendall(content)
+        self.pid = int.from_bytes(self._connection.recv(4, socket.MSG_WAITALL), "big")
+
+    def kill(self) -> int:
+        """End it with SIGKILL, wait until it has ended, and return its exit code: -9 if it was alive."""
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        return self.wait()
+
+    def wait(self, seconds: float = 120) -> int:
+        """Wait for its end and return its exit code."""
+        if self._code is None:
+            self._connection.settimeout(seconds)
+            self._code = int.from_bytes(self._connection.recv(4, socket.MSG_WAITALL), "big", signed=True)
+            self._connection.close()
+        return self._code
 
 
 @functools.cache
@@ -114,6 +152,10 @@ def command(request: dict[str, Any], descriptors: list[int]) -> int:
     sys.stderr = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(2, "w")), "utf-8", "backslashreplace", line_buffering=True
     )
+    if sys.argv[1].endswith(".py"):
+        sys.argv.pop(0)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        return 0
     return run()
 
 

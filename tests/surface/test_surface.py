@@ -62,7 +62,7 @@ def test_settings() -> None:
 
 def test_json_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What `--json` prints has the fields and types that were pinned."""
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
     monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "store.db"))
@@ -106,6 +106,11 @@ def test_json_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "token list": lambda: shape_of("token", "list"),
         "export": lambda: shape_of("export", "moved.jsonl"),
         "import": lambda: shape_of("import", "moved.jsonl"),
+        "backup": lambda: shape_of("backup", "moved.zip"),
+        "restore": lambda: shape_of("restore", "moved.zip", "--to", "restored.db"),
+        "migrate --dry-run": lambda: shape_of("migrate", "--language", "german", "--dry-run"),
+        "migrate": lambda: shape_of("migrate", "--language", "german"),
+        "migrate --abandon": lambda: shape_of("migrate", "--abandon"),
     }
     lines = [line for name, run in commands.items() for line in sorted(set(_flat(run(), f"{name} |")))]
     check("json.txt", "\n".join(lines) + "\n")

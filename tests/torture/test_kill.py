@@ -4,88 +4,118 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
+from support.forking import ForkedProcess
 
-from recollect import Memory
-from recollect.config import Settings
+from .killed import OPERATIONS, opened, rows
 
 WRITER = Path(__file__).with_name("writer.py")
+MOST_SECONDS = 240  # after which a long form begins no more rounds
+ROUNDS = [
+    pytest.param(20, id="short", marks=[pytest.mark.ci, pytest.mark.timeout(900)]),
+    pytest.param(200, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
+]
 
 
-class Writer:
-    """A writing process, started ahead so that a round does not wait for Python."""
+def written(file: Path) -> list[str]:
+    """The complete lines of a file that another process writes."""
+    return file.read_text(encoding="utf-8").split("\n")[:-1]
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.acknowledged: list[str] = []
-        self.first = threading.Event()
-        self.process = process
-        self.reader = threading.Thread(target=self._read)
 
-    def _read(self) -> None:
-        for line in self.process.stdout:
-            if line.endswith("\n"):
-                self.acknowledged.append(line.strip())
-                self.first.set()
+class Killer:
+    """Starts processes and kills them."""
 
-    def run(self, delay: float) -> list[str]:
-        """Let it write, kill it `delay` seconds after its first acknowledgement; what it had acknowledged."""
-        assert self.process.stdout.readline() == "ready\n"
-        self.reader.start()
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        assert self.first.wait(60), "it never acknowledged anything"
-        time.sleep(delay)
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self.reader.join()
-        assert self.process.returncode == -signal.SIGKILL, "it was alive until it was killed"
-        return self.acknowledged
+    def __init__(self, home: Path, rounds: int) -> None:
+        self.home, self.chance, self.rounds = home, random.Random(rounds), rounds
+        self.end = time.monotonic() + MOST_SECONDS
+        self.killed, self.usual = 0, 0.0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another round is due. The short form always makes all of its rounds."""
+        return self.killed < self.rounds and (self.rounds <= 20 or time.monotonic() < self.end)
+
+    def start(self, *words: object) -> ForkedProcess:
+        return ForkedProcess(*words, home=self.home, output=self.home / "output")
+
+    def finish(self, *words: object) -> None:
+        """Run a command to its end, and remember how long that took."""
+        began = time.monotonic()
+        process = self.start(*words)
+        assert process.wait() == 0, process.output.read_text()
+        self.usual = time.monotonic() - began
+
+    def kill(self, *words: object) -> bool:
+        """Kill a command at a random moment of the time that it usually takes; False if it had ended before."""
+        process = self.start(*words)
+        time.sleep(self.chance.uniform(0, self.usual))
+        code = process.kill()
+        assert code in {0, -signal.SIGKILL}, process.output.read_text()
+        self.killed += code < 0
+        return code < 0
+
+    def kill_writer(self, path: Path) -> list[str]:
+        """Kill a writer some time after its first acknowledgement; what it had acknowledged."""
+        process = self.start(WRITER, path, self.killed * 100_000)
+        began = time.monotonic()
+        while not written(process.output):
+            assert time.monotonic() - began < 120, "it never acknowledged anything"
+            time.sleep(0.01)
+        time.sleep(self.chance.uniform(0.0, 0.4))
+        assert process.kill() == -signal.SIGKILL, "it was alive until it was killed"
+        self.killed += 1
+        return written(process.output)
 
 
 def check(path: Path, acknowledged: set[str], sample: list[str]) -> None:
     """The file is whole, nothing acknowledged is lost, and a sample is found by its words and by its vector."""
-    connection = apsw.Connection(str(path))
-    assert connection.execute("PRAGMA integrity_check").get == "ok"
-    stored = {key for (key,) in connection.execute("SELECT id FROM records WHERE forgotten_at IS NULL")}
-    connection.close()
+    stored = {key for (key,) in rows(path, "SELECT id FROM records WHERE forgotten_at IS NULL")}
     assert acknowledged <= stored, f"lost: {sorted(acknowledged - stored)[:10]}"
-    with Memory.open(path, embedder="hashing:64", settings=Settings()) as memory:
+    with opened(path) as memory:
         for key in sample:
-            assert memory.get(key).text == f"survivor number n{key}n of the round"
+            text = f"survivor number n{key}n of the round"
+            assert memory.require(key).text == text
             for source in ("keyword", "vector"):
-                found = memory.search(
-                    f"survivor number n{key}n of the round", sources=[source], superseded=True
-                ).results
-                assert found[0].record.id == key, source
+                assert memory.search(text, sources=[source], superseded=True).results[0].record.id == key, source
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize(
-    "rounds",
-    [
-        pytest.param(8, id="short"),
-        pytest.param(200, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
-    ],
-)
-def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path, start: Callable[..., Any], rounds: int) -> None:
-    """Round after round on one file, each killed 50 to 400 ms after its first acknowledgement."""
-    path, chance = tmp_path / "memory.db", random.Random(rounds)
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path, tally: Callable[..., None], rounds: int) -> None:
+    """Round after round on one file, each killed up to 400 ms after its first acknowledgement."""
+    path, killer = tmp_path / "memory.db", Killer(tmp_path, rounds)
     everything: list[str] = []
-    writer = Writer(start(WRITER, path, 0))
-    for n in range(1, rounds + 1):
-        acknowledged = writer.run(chance.uniform(0.05, 0.4))
-        assert acknowledged, f"round {n} made no progress"
+    while killer.goes_on:
+        acknowledged = killer.kill_writer(path)
         everything += acknowledged
-        writer = Writer(start(WRITER, path, n * 100_000))
-        sample = {acknowledged[0], acknowledged[-1], *chance.sample(everything, min(3, len(everything)))}
+        sample = {acknowledged[0], acknowledged[-1], *killer.chance.sample(everything, min(3, len(everything)))}
         check(path, set(everything), sorted(sample))
-    print(f"{rounds} rounds, {len(everything)} acknowledged, none lost")  # noqa: T201
-    assert len(set(everything)) == len(everything)
+    assert len(set(everything)) == len(everything) >= killer.killed > 0
+    tally("kill -9 of writers", rounds=killer.killed, acknowledged=len(everything), lost=0)
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_killed_operation_ends_like_an_uninterrupted_one(
+    tmp_path: Path, tally: Callable[..., None], name: str, rounds: int
+) -> None:
+    """Killed at a random moment it leaves a whole store, and run again it gives the same result."""
+    operation, killer = OPERATIONS[name](tmp_path), Killer(tmp_path, rounds)
+    operation.begin()
+    killer.finish(*operation.words)
+    operation.expect()
+    ended = 0
+    while killer.goes_on:
+        operation.begin()
+        if killer.kill(*operation.words):
+            operation.check_killed()
+            killer.finish(*operation.words)
+        else:
+            ended += 1
+            assert ended < 10 * rounds, "it always ends before it is killed"
+        operation.check_ended()
+    assert killer.killed, "nothing was killed before its end"
+    tally(f"kill -9 of {name}", rounds=killer.killed, ended_before=ended, differences=0)

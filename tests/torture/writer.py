@@ -11,8 +11,6 @@ from recollect.config import Settings
 if __name__ == "__main__":
     path, start = sys.argv[1], int(sys.argv[2])
     memory = Memory.open(path, embedder="hashing:64", settings=Settings())
-    print("ready", flush=True)  # noqa: T201
-    sys.stdin.readline()
     for number in itertools.count(start):
         record = memory.add(f"survivor number n{number}n of the round", id=str(number), tags=["kill"])
         print(record.id, flush=True)  # noqa: T201

@@ -58,7 +58,7 @@ def test_record_is_stored_with_all_fields(api):
     assert stored["expires_at"] == "2999-01-01T00:00:00Z"
     assert api.get("/v1/records/spare-key").json() == stored
     plain = unchanged(api.post("/v1/records", json={"text": "A bare one."}).json())
-    assert set(plain) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at"}
+    assert set(plain) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at", "origin"}
 
 
 def test_null_equals_an_absent_field(api):
@@ -142,7 +142,18 @@ def test_edit_changes_named_fields_and_null_clears(api, add):
     assert {name: edited[name] for name in fields} == {name: record[name] for name in fields}
     assert edited["edited_at"]
     cleared = unchanged(api.patch(f"/v1/records/{record['id']}", json=dict.fromkeys(fields)).json())
-    assert set(cleared) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at", "edited_at"}
+    assert set(cleared) == {
+        "id",
+        "kind",
+        "text",
+        "title",
+        "scope",
+        "category",
+        "tags",
+        "created_at",
+        "edited_at",
+        "origin",
+    }
     assert (cleared["title"], cleared["category"], cleared["tags"]) == ("", None, [])
     same = api.patch(f"/v1/records/{record['id']}", json={})
     assert same.json()["change"]["action"] == "nothing"

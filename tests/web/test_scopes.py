@@ -313,3 +313,26 @@ MCP_CALLS = (("get", {"id": "key"}), ("search", {"query": "key"}))
 def message(method, params):
     """A request of an agent."""
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def test_token_of_an_agent_writes_as_that_agent(home):
+    """Its records name the token as the author; it may claim less trust, and a user's token is trusted."""
+    agent, user = home.token("scribe's token", "--agent", "scribe"), home.token("ada's token", "--user", "ada")
+    server = home.serve()
+    its, hers = server.client(agent), server.client(user)
+    stored = its.post("/v1/records", json={"text": "Herons nest in March."}).json()
+    assert (stored["origin"], stored["author"]) == ("agent", "scribe's token")
+    page = its.post("/v1/records", json={"text": "Herons nest in June.", "origin": "web"}).json()
+    assert page["origin"] == "web"
+    refused(its.post("/v1/records", json={"text": "Trust me.", "origin": "user"}), 403, "forbidden")
+    refused(its.patch(f"/v1/records/{page['id']}", json={"origin": "user"}), 403, "forbidden")
+    refused(its.post("/v1/supersede", json={"id": page["id"], "text": "May.", "origin": "user"}), 403, "forbidden")
+    mine = hers.post("/v1/records", json={"text": "Herons nest in April."}).json()
+    assert (mine["origin"], mine["author"]) == ("user", "ada's token")
+    refused(hers.post("/v1/records", json={"text": "A file says so.", "origin": "file"}), 403, "forbidden")
+    listed = its.get("/v1/records", params={"origin": "web"}).json()["records"]
+    assert [record["id"] for record in listed] == [page["id"]]
+    block = its.post("/v1/recall", json={"query": "when do herons nest"}).json()
+    assert "June" not in block["text"]
+    found = its.post("/v1/search", json={"query": "when do herons nest", "origin": ["web"]}).json()["results"]
+    assert [result["id"] for result in found] == [page["id"]]

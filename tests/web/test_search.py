@@ -56,11 +56,12 @@ def test_every_search_option_is_accepted(api, stocked):
         "text_weight": 2, "vector_weight": 0.5, "decay": True, "half_life_days": 30, "importance_weight": 0.5,
         "mmr": True,
         "mmr_lambda": 0.5, "prefer_newer": True, "min_score": 0.1, "confidence": False, "rerank": False, "hyde": False,
+        "rerank_ms": 100, "by": "chunk", "origin": ["user"],
         "budget_ms": 60_000, "category": ["home"], "tags": ["key"], "kind": "fact", "since": "2019-01-01",
         "until": "2999-01-01", "superseded": True, "scope": {"user": "ada"}, "any_scope": False, "explain": True,
     }  # fmt: skip
     known = set(SearchBody.model_fields) - {"query"}
-    assert known - set(options) == {"path", "as_of", "min_confidence"}
+    assert known - set(options) == {"path", "as_of", "min_confidence", "author", "author_session"}
     for name, value in options.items():
         answer = api.post("/v1/search", json={"query": stocked["word"], name: value})
         assert answer.status_code == 200, (name, answer.text)
@@ -106,6 +107,7 @@ def test_recall_block_is_returned(api, stocked):
     assert block["citations"][0]["id"] == stocked["key"]
     for tokens in (0, -1, 10**9, "many", 1.5):
         refused(api.post("/v1/recall", json={"query": "x", "tokens": tokens}), 422, "invalid")
+    refused(api.post("/v1/recall", json={"query": "x", "by": "file"}), 422, "invalid")
 
 
 def test_why_not_names_the_stage(api, stocked):

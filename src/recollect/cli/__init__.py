@@ -41,10 +41,13 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "service": ("ingestion", "Run `watch` in the background (systemd or launchd)."),
     "ingest-files": ("ingestion", "Extract facts from files with a language model."),
     "embed": ("ingestion", "Compute missing vectors."),
+    "migrate": ("migrate", "Move to another model, language or chunker, if it is not worse."),
     "language": ("maintenance", "Show or change the language of the keyword index."),
     "copy": ("maintenance", "Copy a store into another store."),
     "export": ("maintenance", "Export the store as JSON lines."),
     "import": ("maintenance", "Import what `export` wrote."),
+    "backup": ("maintenance", "Back up the store to a file, or to dated files in a folder."),
+    "restore": ("maintenance", "Restore a backup to a new place."),
     "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
     "serve": ("serve", "Serve the web page, the JSON API and MCP over HTTP."),
     "token": ("serve", "Create, list and remove access tokens for `serve`."),
@@ -63,7 +66,7 @@ YOUNG_OBJECTS = 20_000  # new objects between two collections; Python's own numb
 SYNONYMS = {  # names that newcomers try → the command they mean
     "remember": "add", "store": "add", "save": "add", "find": "search", "query": "search", "ask": "recall",
     "context": "recall", "delete": "forget", "remove": "forget", "rm": "forget", "update": "edit", "show": "get",
-    "ls": "list", "restore": "undo", "log": "history", "ingest": "index", "settings": "config", "explain": "why-not",
+    "ls": "list", "log": "history", "ingest": "index", "settings": "config", "explain": "why-not",
 }  # fmt: skip
 
 
@@ -169,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one 
 
 
 def _collect_rarely() -> None:
-    """Let the garbage collector look less often at the objects of a start, and not once more at all of them at the end.
+    """Make the garbage collector run less often, and leave out its last run when the process ends.
 
-    That is a sixth of the time of a search.
+    Both together save a sixth of the time of a search.
     """
     gc.set_threshold(YOUNG_OBJECTS)
     atexit.unregister(gc.freeze)
@@ -180,7 +183,14 @@ def _collect_rarely() -> None:
 
 def _failed(error: RecollectError | click.ClickException, words: Sequence[str]) -> int:
     if isinstance(error, click.ClickException):
-        hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
-        error = UsageError(error.format_message(), hint=hint)
+        error = UsageError(error.format_message(), hint=_help_for(error, words))
     print_error(error, "--json" in words)
     return error.exit_code
+
+
+def _help_for(error: click.ClickException, words: Sequence[str]) -> str:
+    """The help of the command that refused its words: of `eval run`, not of `recollect`."""
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        return f"{context.command_path} --help"
+    return f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"

@@ -176,9 +176,12 @@ def list_models(as_json: bool) -> None:
         present, default = installed(known.name), known.name == DEFAULT
         document.append({
             "name": known.name, "kind": known.kind, "dimension": known.dimension, "bytes": known.size,
-            "licence": known.licence, "from": known.repository, "installed": present, "default": default,
+            "licence": known.licence, "from": known.repository, "installed": present, "built_in": known.built_in,
+            "default": default,
         })  # fmt: skip
         size, state = f"{known.size / 1e6:.0f} MB", "installed" if present else "not installed"
+        if known.built_in:
+            state = "built in" if present else "damaged"
         name = f"{known.name}*" if default else known.name
         table.append((name, known.kind, size, known.licence, known.repository, state))
     emit(as_json, document, lambda: print_table(table))

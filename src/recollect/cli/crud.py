@@ -1,12 +1,14 @@
 """Commands on single records: add, get, list, supersede, edit, forget, undo, history."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +16,19 @@ from recollect.cli import terminal
 from recollect.cli.flags import command, complete, filters_of, flags, open_memory, option_flags
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
-from recollect.memory.shapes import event_dict, record_dict
+from recollect.memory.shapes import event_dict, record_dict, rollback_dict
+from recollect.options import ORIGINS
 from recollect.ranking import HALF_LIVES
 from recollect.types import Record
 
-_FIELDS = ("text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
+if TYPE_CHECKING:
+    from recollect.memory.rollback import Rollback
+
+_FIELDS = (
+    "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source", "origin",
+    "author",
+)  # fmt: skip
+_FIRST = 10  # records that the preview of a rollback shows
 
 _record_id = click.argument("record_id", metavar="ID")
 _field_flags = flags(  # the flags that set the fields of a record, in `add` and `edit`
@@ -33,6 +43,11 @@ _field_flags = flags(  # the flags that set the fields of a record, in `add` and
     click.option("--happened-at", metavar="TIME", help="When it happened, if not now."),
     click.option("--expires-at", metavar="TIME", help="When it expires; searches do not find it after that."),
     click.option("--source", help="Where it comes from."),
+    click.option(
+        "--origin", type=click.Choice(list(ORIGINS)), metavar="NAME",
+        help=f"Who wrote it: {', '.join(ORIGINS)}. A new record is the user's.",
+    ),
+    click.option("--author", metavar="NAME", help="The name of who wrote it."),
 )  # fmt: skip
 
 
@@ -133,13 +148,54 @@ def undo(record_id: str, as_json: bool, **options: Any) -> None:
 
 
 @command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", nargs=-1, metavar="[ID…]")
+@click.option("--origin", type=click.Choice(list(ORIGINS)), multiple=True, metavar="NAME", help="Facts of this origin.")
+@click.option("--author", multiple=True, metavar="NAME", help="Facts that this author wrote.")
+@click.option("--author-session", multiple=True, metavar="NAME", help="Facts that were written in this session.")
+@click.option("--since", metavar="TIME", help="Facts that were written from this time on: 2026-03-14, or a span: 2h.")
+@click.option("--until", metavar="TIME", help="Facts that were written before this time.")
+@click.option("--confirm", is_flag=True, help="Forget the facts that these flags name, instead of showing them.")
 @click.option("--purge", is_flag=True, help="Erase the text too; this cannot be undone.")
-def forget(ids: tuple[str, ...], purge: bool, as_json: bool, **options: Any) -> None:
-    """Hide records from every search; `undo` restores them. If one ID is unknown, nothing is changed."""
-    with open_memory(options) as memory:
-        memory.forget(*ids, purge=purge)
-    emit(as_json, {"forgotten": list(ids)}, lambda: notice(f"forgot {counted(len(ids), 'record')}"))
+def forget(ids: tuple[str, ...], purge: bool, confirm: bool, as_json: bool, **options: Any) -> None:
+    """Hide records from every search; `undo` restores them. If one ID is unknown, nothing is changed.
+
+    Without an ID, roll back what the flags name: the facts are forgotten, and records that they superseded are
+    current again. Without --confirm, the facts are only shown.
+    """
+    named = {name: options[name] for name in ("origin", "author", "author_session", "since", "until") if options[name]}
+    if bool(ids) == bool(named):
+        by = "by ID, or by --origin, --author, --author-session, --since and --until"
+        raise UsageError(f"name records either {by}", hint="nothing was changed; recollect forget --help")
+    with open_memory(options, reads=bool(named) and not confirm) as memory:
+        if named:
+            rollback = memory.roll_back(**named, purge=purge, confirm=confirm)
+        else:
+            memory.forget(*ids, purge=purge)
+    if named:
+        emit(as_json, rollback_dict(rollback), lambda: _print_rollback(rollback))
+    else:
+        verb = "purged" if purge else "forgot"
+        emit(as_json, {"forgotten": list(ids)}, lambda: notice(f"{verb} {counted(len(ids), 'record')}"))
+    if purge and (ids or rollback.done):
+        notice("backups and exports that were made before still hold what was purged")
+
+
+def _print_rollback(rollback: Rollback) -> None:
+    would = "" if rollback.done else "would be "
+    for records, verb in (
+        (rollback.forgotten, "purged" if rollback.purge else "forgotten"),
+        (rollback.reverted, "set back to the text before"),
+        (rollback.restored, "current again"),
+    ):
+        if records:
+            echo(f"{counted(len(records), 'fact')} {would}{verb}:")
+            _print_listing(records[:_FIRST])
+            if len(records) > _FIRST:
+                echo(dim(f"… and {len(records) - _FIRST:,} more"))
+    if not rollback.groups:
+        notice("no fact is of this writer and time")
+    elif not rollback.done:
+        notice("nothing was changed; the same command with --confirm does it")
 
 
 @command()
@@ -187,6 +243,7 @@ def _print_record(record: Record) -> None:
         "superseded": record.superseded_by and f"by {record.superseded_by} from {_time(record.superseded_at)}",
         "source": record.source,
         "where": where(record),
+        "written": _writer(record),
     }
     if record.title:
         echo(click.style(plain(record.title), bold=True))
@@ -197,7 +254,13 @@ def _print_record(record: Record) -> None:
             echo(dim(plain(f"{name:>10}  {value}")))
 
 
-def _print_listing(records: list[Record]) -> None:
+def _writer(record: Record) -> str:
+    """Who wrote a record."""
+    named = f"by {record.author} ({record.origin})" if record.author else f"by {record.origin}"
+    return f"{named} in {record.author_session}" if record.author_session else named
+
+
+def _print_listing(records: Sequence[Record]) -> None:
     if not records:
         notice("nothing found")
     longest = min(32, max((len(record.id) for record in records), default=0))
@@ -205,7 +268,8 @@ def _print_listing(records: list[Record]) -> None:
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
         line = plain_text(textwrap.shorten(words, terminal.width() - 24, placeholder=" …"))
         key = click.style(plain(record.id)[:32].ljust(longest), fg="cyan")
-        echo(f"{key}  {dim(_time(record.time)[:10])}  {line}")
+        origin = "" if record.origin in ("user", "file") else dim(f"  {record.origin}")
+        echo(f"{key}  {dim(_time(record.time)[:10])}  {line}{origin}")
 
 
 def _time(at: datetime | None) -> str:

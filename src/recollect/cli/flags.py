@@ -15,16 +15,18 @@ import click
 
 from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, RecollectError, UsageError
-from recollect.options import FILTERS, SCOPE, SCOPE_PARTS, SEARCH, Option
+from recollect.options import FILTERS, RECALL, SCOPE, SCOPE_PARTS, SEARCH, Option
 
 if TYPE_CHECKING:
     from recollect.config import Loaded, Settings
     from recollect.memory import Memory
+    from recollect.moving.schedule import BackupSchedule
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
+OFFLINE = "RECOLLECT_OFFLINE"
 THREADS = "OPENBLAS_NUM_THREADS"
 _COMMON = ("store", "config", *SCOPE_PARTS, "embedder")
 _PRINTED_NOTES = "recollect.notes"  # key in the context of click: the notes on settings that this command has printed
@@ -69,7 +71,7 @@ def _flag(option: Option) -> Callable[[F], F]:
         case "flag":
             return click.option("/".join(option.flag_names), is_flag=True, default=None, help=text)
         case "names" if option in FILTERS:
-            return flag(option.name, multiple=True)
+            return flag(option.name, multiple=True, type=click.Choice(list(option.allowed)) if option.allowed else str)
         case "text" if option in FILTERS and option.allowed:
             return flag(type=click.Choice(list(option.allowed)), help=option.help)
     known = complete_option(option.name) if option in SEARCH else None
@@ -121,6 +123,11 @@ def search_flags(command: F) -> F:
     return option_flags("search", *(option.name for option in SEARCH))(command)
 
 
+def recall_flags(command: F) -> F:
+    """Every search option and filter that `recall` has."""
+    return option_flags("search", *(option.name for option in RECALL))(command)
+
+
 def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The filters among the values of a command's flags, as `Memory` takes them."""
     return {option.name: options[option.name] for option in FILTERS if option.name in options}
@@ -128,7 +135,8 @@ def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def search_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The search options among the values of a command's flags, as settings of `[search]`."""
-    values = {option.name: options[option.name] for option in SEARCH if option.flag_names} | _decay(options["decay"])
+    values = {option.name: options.get(option.name) for option in SEARCH if option.flag_names}
+    values |= _decay(options["decay"])
     for option in SEARCH:
         # An option that has an effect only with a switch turns the switch on: --mmr-lambda means --mmr too.
         if option.needs and option.needs[1] is True and values.get(option.name) is not None:
@@ -150,6 +158,16 @@ def _decay(text: str | None) -> dict[str, object]:
     return {"decay": True, "half_life_days": days}
 
 
+def _go_offline(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """Set the variable that also other processes of this command inherit, until the command ends."""
+    if value:
+        before = os.environ.get(OFFLINE)
+        os.environ[OFFLINE] = "1"
+        context.call_on_close(
+            lambda: os.environ.pop(OFFLINE) if before is None else os.environ.update({OFFLINE: before})
+        )
+
+
 common = flags(  # the flags of every command; they may stand before the command or after it
     click.option(
         "--store", metavar="PLACE", shell_complete=click.Path().shell_complete,
@@ -163,6 +181,10 @@ common = flags(  # the flags of every command; they may stand before the command
     click.option(
         "--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only.",
         shell_complete=complete(_embedder_names),
+    ),
+    click.option(
+        "--offline", is_flag=True, expose_value=False, callback=_go_offline,
+        help="Contact no other machine (or RECOLLECT_OFFLINE=1).",
     ),
 )  # fmt: skip
 
@@ -199,13 +221,18 @@ def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None =
 
 
 def open_memory(
-    options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False, fetch: bool = True
+    options: Mapping[str, Any],
+    search: Mapping[str, Any] | None = None,
+    *,
+    reads: bool = False,
+    fetch: bool = True,
+    for_model: bool = False,
 ) -> Memory:
     """Open the memory of the flags and settings. A command that only `reads` does not create a missing store."""
     settings = load_settings(options, search).settings
     _import_numpy()
     if reads and search is not None:
-        _begin_to_load_model(settings)
+        _begin_to_load_models(settings, for_model)
     from recollect.memory import Memory
     from recollect.stores import kind_of
 
@@ -216,24 +243,47 @@ def open_memory(
     return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"), fetch=fetch)
 
 
+def backup_schedule(memory: Memory, options: Mapping[str, Any]) -> BackupSchedule | None:
+    """The schedule of the settings `[backup]` for this memory; None if there is none."""
+    place = memory.settings.place
+    if memory.settings.backup.folder is None or place == ":memory:":
+        return None
+    from recollect.moving.schedule import BackupSchedule
+    from recollect.stores import kind_of
+
+    # The place may hold a password, so it is no flag of the process that makes a backup.
+    environment = {"RECOLLECT_STORE": kind_of(place).absolute(place)}
+    if config := common_options(options)["config"]:
+        environment["RECOLLECT_CONFIG"] = str(Path(config).absolute())
+    return BackupSchedule(memory.settings.backup, memory.store, environment, notice)
+
+
+def scheduled_backups(memory: Memory, options: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """Make the backups of the settings `[backup]` while a block runs."""
+    schedule = backup_schedule(memory, options)
+    return schedule.running() if schedule else contextlib.nullcontext()
+
+
 def _import_numpy() -> None:
-    """Import numpy with one thread for its linear algebra, which nothing here needs: more cost 50 ms at each start."""
+    """Import numpy with one thread for linear algebra. Recollect uses no others, and starting them takes 50 ms."""
     before = os.environ.get(THREADS)
     os.environ[THREADS] = before or "1"
-    importlib.import_module("numpy")  # reads the variable; programs that this one starts must not
+    importlib.import_module("numpy")  # numpy reads the variable now; child processes must not inherit it
     if not before:
         del os.environ[THREADS]
 
 
-def _begin_to_load_model(settings: Settings) -> None:
-    """Load the embedding model, if it is on this machine, while the store is opened."""
+def _begin_to_load_models(settings: Settings, for_model: bool) -> None:
+    """Load the embedding model and the reranker that will be used, if on this machine, while the store is opened."""
     from recollect.models.catalogue import MODELS, is_here
 
-    searched = settings.search.sources is None or "vector" in settings.search.sources
-    if searched and settings.embedder in MODELS and is_here(MODELS[settings.embedder]):
+    search = settings.search
+    reranks = for_model if search.rerank is None else search.rerank
+    used = {settings.embedder: search.sources is None or "vector" in search.sources, search.rerank_model: reranks}
+    for name in (name for name, is_used in used.items() if is_used and name in MODELS and is_here(MODELS[name])):
         from recollect.models.onnx import begin_to_load
 
-        begin_to_load(settings.embedder)
+        begin_to_load(name)
 
 
 def read_input(file: str, hint: str) -> bytes:

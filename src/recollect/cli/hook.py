@@ -25,7 +25,8 @@ PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")  # of Claude Code and Codex,
 SESSION_START = "SessionStart"
 RESET_SOURCES = ("clear", "compact")  # of a session start after which the earlier block is not in the context any more
 
-TRIES = 3  # prompts of a session that are searched until one has results: a greeting must not use up the only try
+TRIES = 30  # prompts of a session that are searched until one has results: most prompts are about something else
+FAILURE = 10  # tries that a search costs which does not end: it must not hang at every prompt
 LEAST_WORDS = 2  # besides stop words: "Go on" is no question, and vectors find something for everything
 QUERY_CHARACTERS = 2000  # of a long prompt: half from its start and half from its end, around a pasted text
 MARK_SECONDS = 30 * 86_400  # how long the tries of a session are remembered
@@ -74,10 +75,10 @@ def reply(document: Mapping[str, Any], search: Callable[[str], str]) -> str:
         return ""
     query = query_for(prompt)
     if query and session:
-        _count_tries(mark, 1)  # before the search: if that hangs, it must not hang at every prompt
+        _set_tries(mark, tries + FAILURE)
     block = search(query) if query else ""
-    if block and session:
-        _count_tries(mark, TRIES)
+    if query and session:
+        _set_tries(mark, TRIES if block else tries + 1)
     output = {"hookEventName": event, "additionalContext": block}
     return json.dumps({"hookSpecificOutput": output}) if block else ""
 
@@ -99,12 +100,12 @@ def query_for(prompt: str) -> str:
 
 def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) -> str:
     """The recall block, or nothing. No model is fetched; reranking and HyDE are off unless a flag turns them on."""
-    os.environ |= {"RECOLLECT_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+    os.environ["HF_HUB_OFFLINE"] = "1"
     place = load_settings(options).settings.place
     if "://" not in place and not Path(place).expanduser().exists():
         return ""  # so that no model is loaded for nothing
     flags = {name: value for name, value in search_options(options).items() if value is not None}
-    memory = open_memory(options, {"rerank": False, "hyde": "off", **flags}, reads=True)
+    memory = open_memory(options, {"rerank": False, "hyde": "off", **flags}, reads=True, fetch=False)
     budget_ms = max(LEAST_MS, (until - time.monotonic()) * 1000)
     recalled = memory.recall(query, tokens=tokens, budget_ms=budget_ms, **filters_of(options))
     for warning in recalled.warnings:
@@ -112,12 +113,11 @@ def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) ->
     return recalled.text if recalled.citations else ""
 
 
-def _count_tries(mark: Path, count: int) -> None:
-    """Add one byte for each try. If the file cannot be written, the session may get a second block."""
+def _set_tries(mark: Path, count: int) -> None:
+    """Write one byte for each try. If the file cannot be written, the session may get a second block."""
     with contextlib.suppress(OSError):
         mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with mark.open("ab") as file:
-            file.write(b"." * count)
+        mark.write_bytes(b"." * count)
         for old in mark.parent.iterdir():
             if time.time() - old.stat().st_mtime > MARK_SECONDS:
                 old.unlink(missing_ok=True)

@@ -16,11 +16,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import terminal
-from recollect.cli.flags import command, common, common_options, flags, json_flag, load_settings, open_memory
+from recollect.cli.flags import (
+    backup_schedule,
+    command,
+    common,
+    common_options,
+    flags,
+    json_flag,
+    load_settings,
+    open_memory,
+    scheduled_backups,
+)
 from recollect.cli.terminal import counted, dim, echo, emit, notice, one_line, plain, progress
-from recollect.errors import LlmError, RecollectError, UsageError
+from recollect.errors import LlmError, UsageError
 from recollect.ingest import service as services
 from recollect.ingest.service import Platform
+from recollect.network.addresses import offline
 from recollect.options import SCOPE_PARTS
 
 if TYPE_CHECKING:
@@ -68,14 +79,14 @@ def index(
     Run it again at any time: it reads only files that changed, and removes files that are gone from the index. Keywords
     find a file as soon as it is read, its meaning when its vectors are computed.
     """
+    from recollect.memory.folders import redactions_counted, vectors_may_fail
+
     chosen = {**_index_options(options), "dry_run": dry_run, "confirm": confirm, "embed": False}
     with open_memory(options) as memory:
         report = memory.index(paths, **chosen, reading=progress("reading"))
         if memory.embeddings.configured and not dry_run:
-            try:
+            with redactions_counted(memory, report), vectors_may_fail(memory):
                 report.embedded = _compute_vectors(memory, options, wait)
-            except RecollectError as error:
-                notice(f"indexed without vectors: {error.message}")
     owner = ", ".join(f"{part} {name}" for part, name in memory.scope.as_dict().items()) or "everybody"
     if tags := options["tags"]:
         owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
@@ -83,9 +94,9 @@ def index(
 
 
 def _compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | None) -> int:
-    """Compute missing vectors and return how many; in the background, and 0, where that is wanted or would take long.
+    """Compute missing vectors and return how many, or start a process that computes them and return 0.
 
-    A script goes on with a complete store, so only on a terminal is that the default.
+    If `wait` is None, a process is started only for many vectors on a terminal. A script needs a complete store.
     """
     from recollect.memory.filling import fill
 
@@ -133,8 +144,14 @@ def _print_report(report: Report, owner: str) -> None:
             notice(f"skipped {plain(path)}: {reason}")
         if len(paths) > NAMED_FILES:
             notice(f"skipped {len(paths) - NAMED_FILES:,} more: {reason}")
+    _print_redacted(report.redacted)
     if report.unconfirmed:
         notice(f"{_kept(report, '')}, run again with --confirm")
+
+
+def _print_redacted(count: int) -> None:
+    if count:
+        notice(f"{counted(count, 'secret')} in the text {'was' if count == 1 else 'were'} not sent to another machine")
 
 
 def _kept(report: Report, root: str) -> str:
@@ -153,7 +170,8 @@ def _kept(report: Report, root: str) -> str:
 def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **options: Any) -> int:
     """Index the folders PATH…, and again whenever their files change, until Ctrl-C."""
     from recollect.ingest import watch as watching
-    from recollect.memory.filling import FillingThread
+    from recollect.memory.filling import FillingThread, fill
+    from recollect.memory.folders import vectors_may_fail
 
     roots = watching.folders(paths)
     reports: dict[Path, Report] = {}
@@ -161,20 +179,24 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
         vectors = locks.enter_context(contextlib.closing(FillingThread(memory)))
 
         def index(root: Path) -> Report:
-            report = memory.index(root, **_index_options(options), embed=once, progress=progress("embedding"))
-            if not once and memory.embeddings.configured:
-                report.embedded = _keep_up(memory, vectors)
+            report = memory.index(root, **_index_options(options), embed=False)
+            if memory.embeddings.configured:
+                with vectors_may_fail(memory):
+                    report.embedded = fill(memory, progress("embedding")) if once else _keep_up(memory, vectors)
             return report
 
         if once:
             passes = [watching.compare(root, index) for root in roots]
             for done in passes:
                 _print_pass(done, reports, as_json)
+            if schedule := backup_schedule(memory, options):
+                schedule.run_if_due()
             return 3 if any(done.error for done in passes) else 0
         store = memory.status()["store"]
         file = None if "://" in store else watching.absolute(store)
         for root in roots:
             locks.enter_context(watching.sole_watcher(root, str(file or store)))
+        locks.enter_context(scheduled_backups(memory, options))
         for done in watching.watch(roots, index, rescan=rescan * 60, ignore=file, announce=notice):
             _print_pass(done, reports, as_json)
     return 0
@@ -182,12 +204,9 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
 
 def _keep_up(memory: Memory, vectors: FillingThread) -> int:
     """Compute a few missing vectors and return how many; leave many to the thread, so that the watch goes on."""
-    try:
-        if not vectors.running and memory.embeddings.lacking() < MANY_VECTORS:
-            return memory.embed(progress=progress("embedding"))
-        vectors.begin()
-    except RecollectError as error:
-        notice(f"indexed without vectors: {error.message}")
+    if not vectors.running and memory.embeddings.lacking() < MANY_VECTORS:
+        return memory.embed(progress=progress("embedding"))
+    vectors.begin()
     return 0
 
 
@@ -324,7 +343,7 @@ def _watch_flags(options: Mapping[str, Any]) -> list[str]:
     flags += [f"--{name.removeprefix('scope.')}={value}" for name in elsewhere if (value := loaded.value(name))]
     for flag, name in (("include", "include"), ("exclude", "exclude"), ("tag", "tags")):
         flags += [f"--{flag}={value}" for value in options[name]]
-    return [*flags, *(["--force"] if options["force"] else [])]
+    return [*flags, *(["--offline"] if offline() else []), *(["--force"] if options["force"] else [])]
 
 
 @command()
@@ -371,6 +390,8 @@ def _print_extraction(report: Extraction) -> None:
         notice(f"skipped {plain(path)}: {reason}")
     for warning in report.warnings:
         notice(warning)
+    if report.redacted:
+        notice(f"{counted(report.redacted, 'secret')} in the files replaced: neither the model nor a fact gets them")
     summary = report.as_dict()
     chunks = summary["chunks"]
     files = counted(len(summary["files"]), "file")

@@ -1,7 +1,8 @@
-"""Commands on a whole store: status, doctor, language, copy, export, import."""
+"""Commands on a whole store: status, doctor, language, copy, export, import, backup, restore."""
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,13 +11,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.flags import command, common_options, json_flag, load_settings, open_memory, settings_flags
-from recollect.cli.terminal import as_text, counted, echo, emit, notice, one_line, plain, print_table, progress, width
+from recollect.cli.terminal import (
+    as_text,
+    counted,
+    echo,
+    emit,
+    interruptible,
+    notice,
+    one_line,
+    plain,
+    print_table,
+    progress,
+    width,
+)
 from recollect.errors import UsageError
 from recollect.options import SCOPE_PARTS
 
 if TYPE_CHECKING:
     from recollect.doctor import Finding
+    from recollect.memory.reach import Reach
     from recollect.moving import Moved
+    from recollect.moving.backups import SavedBackup
+    from recollect.moving.restoring import Restored
+    from recollect.network.calls import Contact
 
 SIGNS = {"ok": ("✓", "green"), "note": ("–", "cyan"), "warning": ("!", "yellow"), "failure": ("✗", "red")}
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "failure": 3}
@@ -31,14 +48,74 @@ NOUNS = {  # kind of line in an export → its name in text
 
 
 @command()
-def status(as_json: bool, **options: Any) -> None:
+@click.option("--egress", is_flag=True, help="Show which hosts were contacted, and which the settings can contact.")
+def status(egress: bool, as_json: bool, **options: Any) -> None:
     """Show what the store holds and how current its indexes are."""
+    if egress:
+        _show_egress(options, as_json)
+        return
     with open_memory(options, reads=True) as memory:
         state = memory.status()
+        place = memory.settings.place
+    if not state["records"]["total"]:
+        state |= _if_missing(place)
     rows = [(name, as_text(value)) for name, value in state.items() if not isinstance(value, dict)]
     tables = [(name, table) for name, table in state.items() if isinstance(table, dict)]
     rows += [(f"{name}.{key}", as_text(value)) for name, table in tables for key, value in table.items()]
     emit(as_json, state, lambda: print_table(rows))
+
+
+def _if_missing(place: str) -> dict[str, Any]:
+    """The place and size of a store that is not there, instead of those of the empty one that stands in for it."""
+    from recollect.stores import kind_of
+
+    kind = kind_of(place)
+    return {} if place == ":memory:" or kind.exists(place) else {"store": kind.describe(place), "bytes": 0}
+
+
+def _show_egress(options: Mapping[str, Any], as_json: bool) -> None:
+    """Print the calls of all processes of this user, and the hosts that the settings name. Opens no store."""
+    from recollect.memory.reach import reach
+    from recollect.network.addresses import offline
+    from recollect.network.calls import contacts, ledger_file
+
+    made, possible = contacts(), reach(load_settings(options).settings)
+    value = {
+        "offline": offline(),
+        "file": str(ledger_file()),
+        "contacted": [row.as_dict() for row in made],
+        "can_contact": [row.as_dict() for row in possible],
+    }
+    emit(as_json, value, lambda: _print_egress(made, possible, now_offline=offline()))
+
+
+def _print_egress(made: Sequence[Contact], possible: Sequence[Reach], *, now_offline: bool) -> None:
+    from recollect.network.addresses import is_local
+
+    calls = [(_place(row.host, row.local), row.purpose, counted(row.calls, "call"), *_traffic(row)) for row in made]
+    reasons = [
+        (
+            _place(row.host, is_local(row.host)),
+            row.purpose,
+            row.when + ("" if row.counted else "; calls are not counted"),
+        )
+        for row in possible
+    ]
+    for title, rows in (("contacted so far", calls), ("can be contacted with these settings", reasons)):
+        echo(f"{title}:" if rows else f"{title}: {NOTHING}")
+        print_table(rows)
+    if now_offline:
+        notice("offline: no other machine is contacted")
+
+
+def _place(host: str, local: bool) -> str:
+    return f"{host} (this machine)" if local else host
+
+
+def _traffic(row: Contact) -> tuple[str, str, str]:
+    """Bytes in both directions, as far as they are known, and the last time."""
+    sent, received = ("?" if count is None else f"{count:,}" for count in (row.sent, row.received))
+    return f"{sent} bytes sent", f"{received} bytes received", f"last {row.as_dict()['last']}"
 
 
 @command()
@@ -156,8 +233,59 @@ def import_(file: str, dry_run: bool, merge: bool, with_folders: bool, as_json: 
     return _emit_moved(moved, "imported", as_json, merge=merge)
 
 
+@command()
+@click.argument("file", metavar="FILE")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="In a folder: remove the oldest beyond N.")
+@click.option("--force", is_flag=True, help="Replace FILE if it is a backup.")
+def backup(file: str, keep: int | None, force: bool, as_json: bool, **options: Any) -> None:
+    """Back up the whole store to FILE, while others use the store; the file is read back and checked.
+
+    If FILE is a folder or ends with a slash, the backup gets a dated name there. --keep then removes the oldest
+    backups of this store.
+    """
+    from recollect.moving.backups import backup as write_backup
+
+    with interruptible():
+        saved = write_backup(_store(options), file, force=force, keep=keep, steps=progress)
+    emit(as_json, saved.as_dict(), lambda: _print_saved(saved))
+
+
+@command()
+@click.argument("file", metavar="FILE")
+@click.option("--to", metavar="PLACE", help="The new store, a file or URL; by default that of the settings.")
+@click.option("--dry-run", is_flag=True, help="Only check the backup and print what it holds; a store may be there.")
+def restore(file: str, to: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Restore the backup FILE, one of your own, to a place at which there is no store.
+
+    The backup is checked first, and a new file appears only when it is complete.
+    """
+    from recollect.moving.restoring import restore as restore_backup
+
+    place = to if to is not None else _store(options)
+    with interruptible():
+        restored = restore_backup(file, place, dry_run=dry_run, steps=progress)
+    emit(as_json, restored.as_dict(), lambda: _print_restored(restored))
+
+
+def _print_saved(saved: SavedBackup) -> None:
+    echo(plain(f"wrote {saved.backup.path}, {saved.size:,} bytes"))
+    echo(f"checked {_totals(saved.backup.counts)}")
+    for path in saved.removed:
+        echo(plain(f"removed {path}"))
+
+
+def _print_restored(restored: Restored) -> None:
+    made_at = f"{restored.backup.made_at:%Y-%m-%d %H:%M:%S} UTC"
+    if restored.dry_run:
+        echo(f"the backup of {made_at} is whole: {_totals(restored.counts)}")
+        return
+    echo(plain(f"restored {_totals(restored.counts)} to {restored.place}, as of {made_at}"))
+    notice("the first search builds the index; `recollect index` brings indexed folders up to date")
+    notice(f"to use and check it: recollect doctor --store {shlex.quote(restored.place)}")
+
+
 def _store(options: dict[str, Any]) -> str:
-    """The store of the settings. A scope is refused: the whole store is exported and imported."""
+    """The store of the settings. A scope is refused: the whole store is moved."""
     for part in SCOPE_PARTS:
         if common_options(options)[part] is not None:
             raise UsageError(f"--{part} has no effect here: the whole store is moved", hint=f"omit --{part}")
@@ -177,7 +305,6 @@ def _emit_moved(moved: Moved, verb: str, as_json: bool, *, merge: bool = False) 
 def _print_moved(moved: Moved, verb: str) -> None:
     same = {kind: moved.total[kind] - moved.added[kind] - moved.kept.get(kind, 0) for kind in moved.total}
     caches = {**moved.kept, "record": 0}
-    left = {**moved.left_out, "file": moved.left_out.get("file", 0) + moved.left_out.get("root", 0)}
     echo(f"would be {verb}: {_totals(moved.added)}" if moved.dry_run else f"{verb} {_totals(moved.added)}")
     if _totals(same) != NOTHING:
         echo(f"already there: {_totals(same)}")
@@ -192,10 +319,11 @@ def _print_moved(moved: Moved, verb: str) -> None:
     if moved.others:
         echo(f"the target holds {counted(moved.others, 'other record')}")
     if any(moved.left_out.values()):
-        echo(f"left out: {_totals(left)}; --with-folders imports them, for an export of your own")
+        left = _totals(moved.left_out, {"root": "folder", **NOUNS})
+        echo(f"left out: {left}; --with-folders imports them, for an export of your own")
     if moved.sha256:
         echo(f"sha256 {moved.sha256}")
 
 
-def _totals(numbers: Mapping[str, int]) -> str:
-    return ", ".join(counted(numbers[kind], noun) for kind, noun in NOUNS.items() if numbers.get(kind)) or NOTHING
+def _totals(numbers: Mapping[str, int], nouns: Mapping[str, str] = NOUNS) -> str:
+    return ", ".join(counted(numbers[kind], noun) for kind, noun in nouns.items() if numbers.get(kind)) or NOTHING

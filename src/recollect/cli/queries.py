@@ -6,13 +6,21 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.cli import terminal
-from recollect.cli.flags import command, common_options, filters_of, open_memory, search_flags, search_options
+from recollect.cli.flags import (
+    command,
+    common_options,
+    filters_of,
+    open_memory,
+    recall_flags,
+    search_flags,
+    search_options,
+)
 from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
 from recollect.fusion import METHODS
 from recollect.options import FILTERS, RECALL_TOKENS, SEARCH
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
     from recollect.types import Answer, Result
 
+ADJOINING = 2  # lines from the end of a passage to the next one, with a blank line between them
 DEMO_ANSWERS = 5  # how many answers the demo prints; all judged questions are scored
 FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if option.flag_names}  # option → its flag
 
@@ -30,14 +39,18 @@ FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if 
 @click.argument("query")
 @search_flags
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
-def search(query: str, explain: bool, as_json: bool, **options: Any) -> int:
-    """Search for QUERY: the best results first, with the rank that each source gave."""
+@click.option("--passages", is_flag=True, help="Show the further passages of each file, too.")
+def search(query: str, explain: bool, passages: bool, as_json: bool, **options: Any) -> int:
+    """Search for QUERY: the best results first, with the rank that each source gave.
+
+    A file is one result: its best passage, and how many more there are. --by chunk lists every chunk by itself.
+    """
     from recollect.memory.shapes import answer_dict
 
     with open_memory(options, search_options(options), reads=True) as memory:
         answer = memory.search(query, **filters_of(options))
         # Print before the memory closes: closing waits for sources that are late.
-        emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain))
+        emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain, passages))
     return 0 if answer.results else 1
 
 
@@ -61,7 +74,7 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> None:
 @click.argument("query", required=False)
 @click.option("--tokens", type=int, metavar="N", help="Size limit of the block (1500; 1000 with --hook).")
 @click.option("--hook", is_flag=True, help="Answer the prompt hook of an agent program: JSON in, JSON out.")
-@search_flags
+@recall_flags
 def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **options: Any) -> int:
     """Search for QUERY and print one block of text for a model's context: fenced, marked as data, with numbers to cite.
 
@@ -76,7 +89,7 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         raise click.MissingParameter(param_hint="'QUERY'", param_type="argument")
     from recollect.memory.shapes import recall_dict
 
-    with open_memory(options, search_options(options), reads=True) as memory:
+    with open_memory(options, search_options(options), reads=True, for_model=True) as memory:
         recalled = memory.recall(query, tokens=RECALL_TOKENS if tokens is None else tokens, **filters_of(options))
         emit(as_json, recall_dict(recalled), recalled.text)
     if not as_json:
@@ -136,13 +149,29 @@ def demo(as_json: bool, **options: Any) -> None:
     emit(as_json, {"notes": len(report.added), "questions": len(questions), "right_at_1": scores}, show)
 
 
-def _print_answer(answer: Answer, explain: bool) -> None:
+UNRELATED = "— below: probably unrelated —"
+ALL_UNRELATED = "— nothing here seems to answer this —"
+
+
+def _about(result: Result) -> Iterator[str]:
+    """Lines about a result: who wrote it, if that was not the user, and where it is."""
+    record = result.record
+    if record.origin not in ("user", "file", "outside"):
+        yield plain(f"origin: {record.origin}{f' ({record.author})' if record.author else ''}")
+    if place := where(record):
+        stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
+        yield f"{place}{stale}"
+
+
+def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
     for rank, result in enumerate(answer.results, 1):
-        echo(_headline(rank, result))
-        if place := where(result.record):
-            stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
-            echo(dim(f"    {place}{stale}"))
+        if rank == answer.likely + 1:
+            echo(dim(UNRELATED if answer.likely else ALL_UNRELATED))
+        echo(_headline(rank, result, shows_confidence=answer.query.ranking.confidence))
+        for line in _about(result):
+            echo(dim(f"    {line}"))
         echo(terminal.indented(plain_text(result.snippet)))
+        _print_passages(result.passages, passages)
         if explain:
             echo(dim(_explanation(result)))
     ranking, trace = answer.query.ranking, answer.trace
@@ -153,23 +182,58 @@ def _print_answer(answer: Answer, explain: bool) -> None:
         for stage in trace.stages:
             counts = f"{stage.given:>5} → {stage.left:<5} {'':>9}{stage.took_ms:8.1f} ms"
             echo(dim(f"  {stage.name:<10} {counts}"), err=True)
+    from recollect.memory.shapes import name_of
+
     how = f"{ranking.fusion} k={ranking.rrf_k:g}" if "rrf_k" in METHODS[ranking.fusion].reads else ranking.fusion
     outcome = terminal.counted(len(answer.results), "result") if answer.results else "nothing found"
     outcome = f"no answer: {trace.abstained}" if trace.abstained else outcome
     notice(f"{outcome} · {trace.mode} · {how} · {trace.took_ms:.0f} ms")
+    if closest := answer.closest:
+        name = plain_text(name_of(closest.record))
+        notice(f"closest: {name} (id {plain(closest.record.id)}, confidence {closest.confidence or 0.0:.2f})")
     for warning in trace.warnings:
         echo(click.style(one_line(f"note: {warning}"), fg="yellow"), err=True)
 
 
-def _headline(rank: int, result: Result) -> str:
+def _print_passages(passages: Sequence[Result], shown: bool) -> None:
+    """How many further passages a file has and where they are; if they are `shown`, also what they say."""
+    if not passages:
+        return
+    joined = _neighbours(passages)
+    lines = ", ".join(f"{first}–{last}" for first, last, _ in joined if last)
+    echo(dim(f"{MARGIN}and {terminal.counted(len(passages), 'more passage')}{': lines ' if lines else ''}{lines}"))
+    for first, last, group in joined if shown else ():
+        echo(dim(f"{MARGIN}{MARGIN}lines {first}–{last}  {max(one.score for one in group):.2f}"))
+        for one in group:
+            echo(terminal.indented(plain_text(one.snippet), MARGIN * 2))
+
+
+def _neighbours(passages: Sequence[Result]) -> list[tuple[int, int, list[Result]]]:
+    """Passages in the order of the file as (first line, last line, passages); those that adjoin are one entry."""
+    joined: list[tuple[int, int, list[Result]]] = []
+    for passage in sorted(passages, key=lambda one: one.record.lines or (0, 0)):
+        first, last = passage.record.lines or (0, 0)
+        if joined and first <= joined[-1][1] + ADJOINING:
+            start, end, group = joined.pop()
+            joined.append((start, max(end, last), [*group, passage]))
+        else:
+            joined.append((first, last, [passage]))
+    return joined
+
+
+def _headline(rank: int, result: Result, *, shows_confidence: bool) -> str:
+    from recollect.memory.shapes import moved, name_of
+
     record = result.record
-    name = plain_text(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
-    confidence = "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
+    name = plain_text(name_of(record, max(30, width() - 40)))
+    known = shows_confidence and result.confidence is not None
+    confidence = f" (confidence {result.confidence:.2f})" if known else ""
     score = f"{result.score:.2f}{confidence}"
     ranks = "  ".join(f"{plain(source)} #{share.rank}" for source, share in result.shares.items())
     ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
     name, score, ranks = click.style(name, bold=True), click.style(score, fg="green"), click.style(ranks, fg="cyan")
-    return f"{rank:>2}. {name}  {score}  {ranks}"
+    move = f"  {dim(words)}" if (words := moved(rank, result)) else ""
+    return f"{rank:>2}. {name}  {score}  {ranks}{move}"
 
 
 def _explanation(result: Result) -> str:

@@ -31,6 +31,7 @@ SEARCHED = ("fetch_k", "sources", "rrf_k")  # the search options of `overlap`
 
 WHOLE_LIST: dict[str, Any] = {  # with these options a search returns one source's list as it is
     "min_score": 0.0, "min_confidence": 0.0, "mmr": False, "fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0,
+    "by": "chunk",
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import common, json_flag, open_memory
+from recollect.cli.flags import common, json_flag, open_memory, scheduled_backups
 from recollect.cli.terminal import emit, notice, plain, plain_text, print_table
 from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package
@@ -91,7 +91,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         address = f"[{host.strip('[]')}]" if ":" in host else host
         threading.Thread(target=_fetch_models, args=(memory.settings,), name="fetching", daemon=True).start()
         # uvicorn raises the signal again after it has shut down; the handler ignores that.
-        with _on_signal(lambda: setattr(server, "should_exit", True)):
+        with _on_signal(lambda: setattr(server, "should_exit", True)), scheduled_backups(memory, options):
             notice(f"serving at http://{address}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
             gc.freeze()  # no collection looks at what the start has made
             server.run(sockets=[listener])
@@ -121,7 +121,8 @@ def _listen(host: str, port: int) -> socket.socket:
 def _fetch_models(settings: Settings) -> None:
     """Fetch missing models; until then, searches are answered without them. A request never starts a download."""
     from recollect.models.catalogue import MODELS, installed
-    from recollect.models.fetch import fetch_automatically, offline
+    from recollect.models.fetch import fetch_automatically
+    from recollect.network.addresses import offline
 
     search = settings.search
     for name in (settings.embedder, search.rerank_model if search.rerank else "none"):

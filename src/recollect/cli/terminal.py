@@ -107,9 +107,9 @@ def width() -> int:
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
-def indented(text: str) -> str:
+def indented(text: str, margin: str = MARGIN) -> str:
     """The text wrapped to the width of the terminal, with a margin."""
-    return textwrap.fill(text, width(), initial_indent=MARGIN, subsequent_indent=MARGIN)
+    return textwrap.fill(text, width(), initial_indent=margin, subsequent_indent=margin)
 
 
 def where(record: Record) -> str:
@@ -188,11 +188,17 @@ def _span(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def until_interrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end a command that runs on and on; what is not committed is rolled back."""
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM interrupt a command as Ctrl-C does, so that it removes its temporary files."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with contextlib.suppress(KeyboardInterrupt):
-            yield
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a command that runs on and on; what is not committed is rolled back."""
+    with interruptible(), contextlib.suppress(KeyboardInterrupt):
+        yield

@@ -4,6 +4,7 @@ Built-in defaults < the user's TOML < the project's TOML, if it is trusted < the
 """
 
 from recollect.config.settings import (
+    BackupSettings,
     IngestSettings,
     LlmSettings,
     Loaded,
@@ -20,7 +21,7 @@ from recollect.config.values import has_secret, misspelt, parameters, shown_plac
 from recollect.options import SearchOptions
 
 __all__ = [
-    "SYSTEMS", "IngestSettings", "LlmSettings", "Loaded", "OpenAISettings", "ScopeSettings", "SearchOptions",
-    "Settings", "SourceSettings", "has_secret", "load", "misspelt", "override", "parameters", "shown", "shown_place",
-    "unknown_variables", "user_file",
+    "SYSTEMS", "BackupSettings", "IngestSettings", "LlmSettings", "Loaded", "OpenAISettings", "ScopeSettings",
+    "SearchOptions", "Settings", "SourceSettings", "has_secret", "load", "misspelt", "override", "parameters",
+    "shown", "shown_place", "unknown_variables", "user_file",
 ]  # fmt: skip

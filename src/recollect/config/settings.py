@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
-from recollect.config.toml import lines, most_parts, set_values, write_private
+from recollect.config.toml import lines, most_parts, set_values
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
@@ -74,6 +74,19 @@ class IngestSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupSettings:
+    """`[backup]`: the backups that `recollect watch`, its service and `recollect serve` make while they run."""
+
+    folder: str | None = option(
+        None,
+        "The folder for scheduled backups; without it none are made.",
+        check=(lambda folder: folder.startswith("~") or Path(folder).is_absolute(), "an absolute path, or one with ~"),
+    )
+    every_hours: float = option(24.0, "Hours between two backups.", bounds=POSITIVE)
+    keep: int = option(7, "Number of backups in the folder; the oldest are removed.", bounds=Bounds(1))
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings."""
 
@@ -93,6 +106,7 @@ class Settings:
     openai: OpenAISettings = field(default_factory=OpenAISettings)
     llm: LlmSettings = field(default_factory=LlmSettings)
     ingest: IngestSettings = field(default_factory=IngestSettings)
+    backup: BackupSettings = field(default_factory=BackupSettings)
     sources: tuple[SourceSettings, ...] = option((), "External sources, each a table [[sources]].")
 
     @property
@@ -117,8 +131,8 @@ A_FLAG = "a flag"  # the origin of a setting that a flag gives
 PROJECT_MAY_SET = ("search.", "scope.agent", "scope.session")
 """The settings of a trusted project file. It may not set the user, or where data is stored or sent."""
 
-SENDS = tuple(f"search.{option.name}" for option in SEARCH if option.sends)
-"""Search options that send the query to a language model, or could name a model that does."""
+USER_ONLY = tuple(f"search.{option.name}" for option in SEARCH if option.sends or option.guarded)
+"""Search options that send the query to a language model, or could name a model that does; and what models may read."""
 
 NOT_TRUSTED = f"{PROJECT_FILE} in this folder is not trusted and was not used; `recollect trust` shows and trusts it"
 
@@ -253,7 +267,7 @@ def _from_project(path: Path) -> tuple[dict[str, Origin], tuple[str, ...]]:
 def read_project(file: ProjectFile) -> dict[str, Origin]:
     """The values of a project's file by dotted name; ConfigError names every setting that no project may set."""
     values = _read(file.content, file.path)
-    refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in SENDS]
+    refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in USER_ONLY]
     if refused:
         found = lines(file.content.decode("utf-8"))
         names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
@@ -301,7 +315,10 @@ class Written(NamedTuple):
 
 def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = False, heading: str = "") -> Written:
     """Put settings into a file. A file that has settings is changed only with `force`, and a copy of it is kept."""
+    import shutil
     import tomllib
+
+    from recollect.disk import write_private
 
     try:
         target = path.expanduser().resolve()
@@ -321,8 +338,6 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
         if target.exists():
             copies = (target.with_name(f"{target.name}.bak{number or ''}") for number in itertools.count())
             backup = next(copy for copy in copies if not copy.exists())
-            import shutil
-
             shutil.copy2(target, backup)
         write_private(target, changed, like=backup)
         return Written(target, backup)

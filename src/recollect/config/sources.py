@@ -20,7 +20,7 @@ FIELDS = ("query", "fetch_k", "scope")
 
 
 def fields(template: str) -> list[str]:
-    """What stands in braces; ValueError where they do not match. A format, as in `{fetch_k:03d}`, is no known name."""
+    """The names in braces, each with its format, as `fetch_k:03d`. ValueError if a brace has no partner."""
     parsed = Formatter().parse(template)
     parts = ((name, f"!{mark}" if mark else "", f":{spec}" if spec else "") for _, name, spec, mark in parsed)
     return ["".join((name, *form)) for name, *form in parts if name is not None]

@@ -1,11 +1,9 @@
 """The text of TOML files: the line on which a name is set, and settings put into a text."""
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 _PIECE = re.compile(
@@ -109,24 +107,6 @@ def _trailing_comments(table: Any) -> list[Any]:
     items = [item for _, item in body[end:]]
     del body[end:]
     return items
-
-
-def write_private(path: Path, text: str, *, like: Path | None = None) -> None:
-    """Replace a file in one step with one that only its owner may read, or those who may read the file `like`."""
-    import shutil
-    import tempfile
-
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # made with mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if like is not None:
-            shutil.copymode(like, name)
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def _value(value: object) -> str:

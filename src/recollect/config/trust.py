@@ -102,7 +102,7 @@ class TrustedFiles:
     def _change(self, path: str, added: dict[str, str]) -> bool:
         from filelock import FileLock
 
-        from recollect.config.toml import write_private
+        from recollect.disk import write_private
 
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

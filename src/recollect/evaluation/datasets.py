@@ -25,7 +25,8 @@ class Dataset:
     """One corpus with its questions and judgments.
 
     `fingerprint` is the corpus's, and empty for questions to the user's own store; `judged` is that of questions and
-    judgments. `prefix` was put before the question ids to make them unique among several corpora.
+    judgments. `prefix` was put before the question ids to make them unique among several corpora. With `as_files` each
+    document is indexed as a file, which search cuts into chunks.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Dataset:
     unjudged: int = 0
     without_text: int = 0
     prefix: str = ""
+    as_files: bool = False
 
     @property
     def own(self) -> bool:
@@ -109,8 +111,8 @@ def _digest(data: bytes) -> str:
 
 
 def fingerprint_of(sets: Iterable[Dataset]) -> str:
-    """Return the fingerprint of several sets: it changes with documents, questions and judgments."""
-    return fingerprint([[one.fingerprint, one.judged] for one in sets])
+    """Return the fingerprint of several sets: it changes with documents, questions and judgments, and `as_files`."""
+    return fingerprint([[one.fingerprint, one.judged, *(["files"] if one.as_files else [])] for one in sets])
 
 
 def _files(folder: Path, split: str) -> tuple[Path, Path]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from recollect.config.toml import write_private
+from recollect.disk import write_private
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation import plots, results
 from recollect.evaluation.report import FigureTable, compose

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,11 +13,11 @@ from recollect.config import Settings
 from recollect.config.sources import RETRIEVERS
 from recollect.errors import UsageError
 from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_documents
-from recollect.evaluation.scoring import Run, by_place, deepest, evaluate
+from recollect.evaluation.files import file_names, write_files
+from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import reason
-from recollect.sources.local import COVERED, COVERED_ALONE
-from recollect.types import EVERYTHING, Filter, Progress, RankedList, Work
+from recollect.types import EVERYTHING, Filter, Progress, RankedList, Record, Result, Work
 
 Options: TypeAlias = Mapping[str, Any]  # some settings of `[search]`, by name
 Bars: TypeAlias = Callable[[str], Progress | None]  # makes a progress bar with a label
@@ -32,8 +32,9 @@ MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 
 
 def place_of(dataset: Dataset, settings: Settings) -> str:
-    """Name the store's file. Each embedding model and each language has a file of its own."""
-    parts = [settings.embedder] if settings.embedder not in ("none", Settings().embedder) else []
+    """Name the store's file. Each embedding model and each language has its own, and so has a set as files."""
+    parts = ["files"] if dataset.as_files else []
+    parts += [settings.embedder] if settings.embedder not in ("none", Settings().embedder) else []
     parts += [settings.language] if settings.language not in (None, "english") else []
     return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *parts)) + ".db"
 
@@ -52,25 +53,46 @@ def open_corpus(
     """
     import platformdirs
 
-    settings, corpus = replace(settings or Settings(), sources=()), dataset.corpus
-    folder = folder or Path(platformdirs.user_cache_dir("recollect")) / "eval"
-    place = folder / place_of(dataset, settings)
+    settings = replace(settings or Settings(), sources=())
+    place = (folder or Path(platformdirs.user_cache_dir("recollect")) / "eval") / place_of(dataset, settings)
+    announce = opening.get("announce", lambda _: None)
     with Memory.open(place, embedder="none", settings=Settings(language=settings.language)) as plain:
-        missing = plain.status()["records"]["total"] < len(corpus)
-        bar = progress(f"storing {dataset.name}") if missing else None
-        if missing and bar is None and (announce := opening.get("announce")):
-            announce(f"storing {dataset.name}: {len(corpus):,} documents, cached for the next run")
-        for start in range(0, len(corpus) if missing else 0, BATCH):
-            batch = [(row["_id"], row.get("title") or "", row.get("text")) for row in corpus[start : start + BATCH]]
-            plain.add_many({"id": key, "text": text or title or "-", "title": title} for key, title, text in batch)
-            if bar:
-                bar(min(start + BATCH, len(corpus)), len(corpus))
+        if dataset.as_files:
+            _index_files(plain, dataset, place.with_suffix(""), bars=progress, announce=announce)
+        else:
+            _store_documents(plain, dataset, progress, announce)
     with ExitStack() as stack:
         memory = stack.enter_context(Memory.open(place, settings=settings, **opening))
         if settings.embedder != "none":
             memory.embed(progress=progress(f"embedding {dataset.name}"))
         stack.pop_all()  # the caller closes it
         return memory
+
+
+def _store_documents(memory: Memory, dataset: Dataset, progress: Bars, announce: Callable[[str], None]) -> None:
+    """Store every document as a record, unless all are there."""
+    corpus = dataset.corpus
+    if memory.status()["records"]["total"] >= len(corpus):
+        return
+    bar = progress(f"storing {dataset.name}")
+    if bar is None:
+        announce(f"storing {dataset.name}: {len(corpus):,} documents, cached for the next run")
+    for start in range(0, len(corpus), BATCH):
+        batch = [(row["_id"], row.get("title") or "", row.get("text")) for row in corpus[start : start + BATCH]]
+        memory.add_many({"id": key, "text": text or title or "-", "title": title} for key, title, text in batch)
+        if bar:
+            bar(min(start + BATCH, len(corpus)), len(corpus))
+
+
+def _index_files(
+    memory: Memory, dataset: Dataset, folder: Path, *, bars: Bars, announce: Callable[[str], None]
+) -> None:
+    """Index every document as a file; what is there already is neither written nor read again."""
+    reading = bars(f"indexing {dataset.name}")
+    if reading is None and not folder.is_dir():
+        announce(f"indexing {dataset.name}: {len(dataset.corpus):,} files, cached for the next run")
+    write_files(dataset.corpus, folder)
+    memory.index(folder, embed=False, reading=reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +152,16 @@ class Recording:
 
     def run(self, options: Options, *, limit: int = LIMIT) -> Run:
         """Rank the results of every question under these search options. The score is 1 / rank."""
-        run = {}
+        answers = self.results({**options, "limit": limit})
+        return {key: by_place(result.record.id for result in results) for key, results in answers}
+
+    def results(self, options: Options) -> Iterator[tuple[str, Sequence[Result]]]:
+        """Every question's results under these search options."""
         for key, text in self.texts.items():
-            pipeline, query = self.memory.prepare(text, work=self.work, **{**options, "limit": limit})
+            pipeline, query = self.memory.prepare(text, work=self.work, **options)
             names = {source.name for source in pipeline.sources}
             replies = [cut(reply, query.fetch_k) for reply in self.replies[key] if reply.source in names]
-            results = pipeline.answer(query, replies, time.perf_counter()).results
-            run[key] = by_place(result.record.id for result in results)
-        return run
+            yield key, pipeline.answer(query, replies, time.perf_counter()).results
 
     @property
     def warnings(self) -> list[str]:
@@ -175,23 +199,69 @@ def cut(reply: RankedList, fetch_k: int) -> RankedList:
     if reply.source not in RETRIEVERS:
         return reply  # an external source is read as deep as its own settings say
     among = min(reply.among, fetch_k) if reply.among and len(reply.entries) < fetch_k else None
-    # The keyword source trusts a complete list less than a truncated one (sources/local.py).
-    trust = min(1.0, reply.trust * COVERED_ALONE / COVERED) if reply.among and among is None else reply.trust
-    return replace(reply, entries=reply.entries[:fetch_k], among=among, trust=trust)
+    return replace(reply, entries=reply.entries[:fetch_k], among=among)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """One corpus with its judgments and recorded replies; `targets` are the judged files of the user's own store."""
+    """One corpus with its judgments and recorded replies.
+
+    `targets` are the judged files of the user's own store. `documents` is from path to document id, for a set that was
+    indexed as files.
+    """
 
     dataset: Dataset
     recording: Recording
     targets: Targets | None = None
+    documents: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unknown(self) -> int:
+        """The number of judged documents that cannot be found, because they are not there or were not indexed."""
+        if self.targets:
+            return self.targets.unknown
+        if self.dataset.as_files:
+            return len(judged_documents(self.dataset.qrels) - set(self.documents.values()))
+        return self.dataset.unknown
+
+    @property
+    def counts_files(self) -> bool:
+        """Whether several results may count as one, because they are chunks of the same file."""
+        return bool(self.documents or (self.targets and self.targets.paths))
 
     def run(self, options: Options, *, limit: int) -> Run:
-        """Rank the results of every question; where files are judged, a file stands for its chunks."""
-        run = self.recording.run(options, limit=limit)
-        return self.targets.run(run, self.recording.memory, self.dataset.qrels) if self.targets else run
+        """Rank the results of every question: files where files are judged, else records."""
+        as_shown = self.targets or self.dataset.as_files
+        run = self.recording.run(options if as_shown else {"by": "chunk", **options}, limit=limit)
+        if self.targets:
+            return self.targets.run(run, self.recording.memory, self.dataset.qrels)
+        return self._documents_of(run) if self.dataset.as_files else run
+
+    def _documents_of(self, run: Run) -> Run:
+        """Replace every chunk by the document whose file it is from, each at the rank of its first chunk."""
+        ids = sorted({key for ranking in run.values() for key in ranking})
+        records = {record.id: self._document(record) for record in self.recording.memory.store.records.get(ids)}
+        return {key: by_place(records[name] for name in ranking) for key, ranking in run.items()}
+
+    def _document(self, record: Record) -> str:
+        return self.documents.get(record.path or "", record.id)
+
+    def confidences(self, options: Options, *, exclude_self: bool = False) -> list[list[tuple[float, bool]]]:
+        """For each question, the confidence of the first results and whether they are relevant; none is left out.
+
+        A result that no source can judge has the confidence 0, since every threshold leaves it out.
+        """
+        options = {**options, "limit": CONFIDENT + exclude_self, "confidence": True, "min_confidence": 0.0}
+        judged = []
+        for key, results in self.recording.results(options):
+            grades, itself = self.dataset.qrels[key], key.removeprefix(self.dataset.prefix) if exclude_self else None
+            records = [(result.record, result.confidence or 0.0) for result in results]
+            others = [(record, confidence) for record, confidence in records if self._document(record) != itself]
+            judged.append([
+                (confidence, max(grades.get(self._document(record), 0), grades.get(record.path or "", 0)) > 0)
+                for record, confidence in others[:CONFIDENT]
+            ])  # fmt: skip
+        return judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +285,7 @@ class JudgedSets:
         outcome, cutoff = ReplayOutcome({}, {}), deepest([self.measure])
         for part in self.parts:
             # Without a cutoff, or where the chunks of a file count as one, more results are read.
-            deep = not cutoff or bool(part.targets and part.targets.paths)
+            deep = not cutoff or part.counts_files
             run = part.run(options, limit=max(LIMIT if deep else TOP, cutoff))
             (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
             tops = {key: tuple(run[key])[:TOP] for key in scored}
@@ -237,8 +307,16 @@ class JudgedSets:
 def record_set(memory: Memory, dataset: Dataset, **recording: Any) -> JudgedSet:
     """Record one set with the arguments of `record`; judged files of the user's own store are located first."""
     targets = find_targets(memory, dataset) if dataset.own else None
+    documents = _indexed_documents(memory, dataset) if dataset.as_files else {}
     recorded = record(memory, dataset.queries, **recording)
-    return JudgedSet(targets.dataset(dataset) if targets else dataset, recorded, targets)
+    return JudgedSet(targets.dataset(dataset) if targets else dataset, recorded, targets, documents)
+
+
+def _indexed_documents(memory: Memory, dataset: Dataset) -> dict[str, str]:
+    """Return the paths of the indexed files with the ids of their documents."""
+    names, files = file_names(dataset.corpus), memory.store.files
+    paths = [path for root in files.roots() for path in files.known(root)]
+    return {path: names[Path(path).name] for path in paths}
 
 
 @contextmanager

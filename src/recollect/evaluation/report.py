@@ -122,11 +122,24 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
         ]  # fmt: skip
         tables.append(FigureTable("Differences on the same questions", head, rows, (0, 1)))
     chance = f"One in twenty comparisons of equals would look significant by chance; here are {len(pairs)}."
-    more = [chance] if len(pairs) > 1 else []
+    more = [*([chance] if len(pairs) > 1 else []), *_confidence(systems)]
     lead = f"{label(best.name)} has the highest {label(names[0])}: {interval_text(best.measures[names[0]])}."
     shows = "; ".join(f"{label(one.name)} {interval_text(one.measures.get(names[0]))}" for one in systems)
     draw = partial(plots.systems_figure, systems)
     return ReportPart("systems", "How well each system finds", lead, more, legend, draw, shows, source, tables)
+
+
+def _confidence(systems: Sequence[MeasuredSystem]) -> Iterator[str]:
+    """How well the confidence of the default system, else of the first that has one, agrees with the judgments."""
+    known = {one.name: one.confidence for one in systems if number(one.confidence.get("calibration_error")) is not None}
+    name = "default" if "default" in known else next(iter(known), None)
+    if name is None:
+        return
+    found = known[name]
+    parts = [f"Confidence of {label(name)}: calibration error {number(found['calibration_error']):.3f}"]
+    if (kept := number(found.get("kept"))) is not None:
+        parts.append(f"a threshold of {number(found['threshold']):g} keeps {percent(kept)} of the right first results")
+    yield f"{'; '.join(parts)}; {percent(number(found['unanswered']))} of the questions get no result above it."
 
 
 def _figures(pair: SystemPair) -> tuple[str, str]:

@@ -23,7 +23,7 @@ _SHORT = {"fusion": "", "normalisation": "", "vector_weight": "", "rrf_k": "k="}
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSystem:
-    """One system of a run: measure → mean, measure → question → value, and the times of its searches."""
+    """One system of a run: measure → mean, measure → question → value, the times of its searches, its confidence."""
 
     name: str
     measures: Mapping[str, Estimate]
@@ -32,6 +32,7 @@ class MeasuredSystem:
     timed: int
     p50: float | None
     p95: float | None
+    confidence: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,8 @@ def systems(report: Json) -> list[MeasuredSystem]:
         if took:
             p50, p95 = (float(np.percentile(took, at)) if p is None else p for p, at in ((p50, 50), (p95, 95)))
         timed = len(took) or latency.get("n", 0)
-        measured.append(MeasuredSystem(name, measures, per_query, took, timed, p50, p95))
+        confidence = part(body, "confidence")
+        measured.append(MeasuredSystem(name, measures, per_query, took, timed, p50, p95, confidence))
     return measured
 
 

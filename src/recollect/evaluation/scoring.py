@@ -108,6 +108,30 @@ def _parse(word: str) -> Any:
     return measure
 
 
+CONFIDENT = 10  # results of a question whose confidence is checked
+BINS = 10  # groups of results with about the same confidence
+
+
+def calibration_error(confidences: Sequence[float], relevant: Sequence[bool]) -> float:
+    """Return the expected calibration error: how far confidence is from the share of relevant results.
+
+    The results are grouped by confidence, in ten bins of equal width. The error is the distance between the mean
+    confidence and the share of relevant results of a bin, averaged over results.
+    """
+    bins = reliability(confidences, relevant)
+    return sum(count * abs(mean - share) for mean, share, count in bins) / max(1, len(confidences))
+
+
+def reliability(confidences: Sequence[float], relevant: Sequence[bool]) -> list[tuple[float, float, int]]:
+    """Return the mean confidence, the share of relevant results and the number of results of each bin with any."""
+    import numpy as np
+
+    values, hits = np.asarray(confidences, dtype=np.float64), np.asarray(relevant, dtype=np.float64)
+    places = np.minimum((values * BINS).astype(int), BINS - 1)
+    groups = (places == place for place in np.unique(places))
+    return [(float(values[group].mean()), float(hits[group].mean()), int(group.sum())) for group in groups]
+
+
 RESAMPLES = 2000
 PERMUTATIONS = 10_000
 LEVEL = 0.95

@@ -17,6 +17,7 @@ from recollect.evaluation.recording import LIMIT, Bars, OpenSet, Options, Target
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
+from recollect.options import LIKELY
 from recollect.types import Progress, Work, now
 
 SYSTEMS: Mapping[str, Options] = {  # system → its search options; `default` uses the settings unchanged
@@ -73,7 +74,8 @@ class MeasuredCorpus:
 class Trial:
     """One measured system: its run, the milliseconds of its timed searches, and measure → question → value.
 
-    The options of another system, whose run was read from a file, are `{"run": FILE}`.
+    `confidences` are those of every question's first results, with whether they are relevant. The options of another
+    system, whose run was read from a file, are `{"run": FILE}`.
     """
 
     system: str
@@ -81,6 +83,7 @@ class Trial:
     run: Run = field(default_factory=dict)
     times: list[float] = field(default_factory=list)
     values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    confidences: list[list[tuple[float, bool]]] = field(default_factory=list)
 
 
 def named_systems(names: str) -> dict[str, Options]:
@@ -153,7 +156,7 @@ def _measure(
             raise UsageError(f"the system {trial.system!r} needs an embedder", hint="--embedder arctic-embed-s")
     named = [trial.options.get("sources", search.sources) for trial in trials]
     sources = None if None in named else list(dict.fromkeys(name for names in named for name in names))
-    shared = {**plan.filters, "sources": sources}
+    shared = {**plan.filters, "sources": sources, "confidence": True}
     part = record_set(memory, dataset, depth=search.fetch_k, options=shared, progress=bar, work=plan.work)
     limit = min(plan.depth + plan.exclude_self, MOST)  # one more, since a question's own document may be dropped
     texts = list(dataset.queries.values())
@@ -161,6 +164,7 @@ def _measure(
     for trial in trials:
         options = {**plan.filters, **trial.options}
         trial.run = {**trial.run, **part.run(options, limit=limit)}
+        trial.confidences += part.confidences(options, exclude_self=plan.exclude_self)
         for number, text in enumerate([*picked[:1], *picked]):
             start = time.perf_counter()
             memory.search(text, work=plan.work, **options)
@@ -168,9 +172,9 @@ def _measure(
                 trial.times.append((time.perf_counter() - start) * 1000)
     warnings = part.recording.warnings
     if part.targets is None:
-        return MeasuredCorpus(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown, warnings=warnings)
+        return MeasuredCorpus(dataset, len(dataset.corpus), dataset.fingerprint, part.unknown, warnings=warnings)
     total, mark = status["records"]["total"], str(status.get("sequence", ""))
-    return MeasuredCorpus(part.dataset, total, mark, part.targets.unknown, part.targets, warnings)
+    return MeasuredCorpus(part.dataset, total, mark, part.unknown, part.targets, warnings)
 
 
 def make_report(
@@ -196,6 +200,7 @@ def make_report(
         "data": {
             "name": name,
             "split": split,
+            "as_files": any(corpus.dataset.as_files for corpus in corpora),
             "fingerprint": fingerprint_of(corpus.dataset for corpus in corpora),
             "documents": sum(corpus.documents for corpus in corpora),
             "questions": len(questions),
@@ -214,7 +219,7 @@ def make_report(
             "filters": {key: value for key, value in plan.filters.items() if value},
             "search": asdict(settings.search),
         },
-        "systems": {trial.system: _system(trial) for trial in trials},
+        "systems": {trial.system: _system(trial, settings.search.min_confidence or LIKELY) for trial in trials},
         "comparisons": [
             {"a": trial.system, "b": base.system, "measure": measure, **asdict(compare(values, base.values[measure]))}
             for trial in trials
@@ -264,7 +269,7 @@ def read_report(path: Path) -> dict[str, Any]:
     return report
 
 
-def _system(trial: Trial) -> dict[str, Any]:
+def _system(trial: Trial, threshold: float) -> dict[str, Any]:
     import numpy as np
 
     latency: dict[str, Any] = {}
@@ -277,6 +282,22 @@ def _system(trial: Trial) -> dict[str, Any]:
         "measures": {measure: asdict(estimate(list(values.values()))) for measure, values in trial.values.items()},
         "per_query": {measure: dict(values) for measure, values in trial.values.items()},
         "latency_ms": latency,
+        "confidence": _confidence(trial.confidences, threshold) if trial.confidences else {},
+    }
+
+
+def _confidence(questions: Sequence[Sequence[tuple[float, bool]]], threshold: float) -> dict[str, Any]:
+    """How well confidence agrees with the judgments, and what a threshold leaves out."""
+    results = [result for question in questions for result in question]
+    right = [question[0][0] for question in questions if question and question[0][1]]
+    answered = [any(confidence >= threshold for confidence, _ in question) for question in questions]
+    return {
+        "results": len(results),
+        "calibration_error": scoring.calibration_error(*zip(*results, strict=True)) if results else None,
+        "threshold": threshold,
+        "right_first": len(right),
+        "kept": fmean(confidence >= threshold for confidence in right) if right else None,
+        "unanswered": 1 - fmean(answered),
     }
 
 

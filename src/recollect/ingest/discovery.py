@@ -7,20 +7,22 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from recollect.errors import UsageError
 from recollect.ingest.globs import Globs
 
 NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-BINARY, SECRETS = frozenset(NAMES["binary"]), tuple(NAMES["secrets"])
+BINARY = frozenset(NAMES["binary"])
+SECRETS = re.compile("|".join(map(translate, NAMES["secrets"])))
 MAX_FILE = 2 * 1024 * 1024  # bytes; a longer "text" is data
 IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later file overrides the earlier one
 # Limits of one ignore file. The worst that was found takes a second to read, and then 0.05 s for each name; 0.5 s in a
 # path of 4,000 characters, 1.3 s in 2,000 nested folders.
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 128 * 1024, 50_000, 4096
+MAY_HOLD_SECRETS = "may hold secrets"  # the reason for a name or a content that is usual for keys and passwords
 HEAD = 8 * 1024  # bytes at the start of a file that decide whether it is text
 SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
 # Do not wait, and follow no link: what was a file when it was listed may be a pipe by now.
@@ -47,11 +49,12 @@ _Rules: TypeAlias = tuple[tuple[Globs, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read: its path, the root it was found below, and its stat."""
+    """A file to read: its path, the root it was found below, and its stat. One that was `named` may hold secrets."""
 
     path: str
     root: str
     stat: os.stat_result
+    named: bool = False
 
 
 @dataclass(slots=True)
@@ -59,8 +62,8 @@ class Walk:
     """The result of a walk: files to read, and the other paths with the reason.
 
     `refused` are paths that an ignore file or their own nature excludes: nothing of them stays in the index. Those that
-    are hidden or ignored have no reason in `skipped`. Files that cannot be read now are only in `skipped`: what is
-    indexed of them stays.
+    are ignored, and hidden ones that hold no secrets, have no reason in `skipped`. Files that cannot be read now are
+    only in `skipped`: what is indexed of them stays.
     """
 
     files: list[FoundFile] = field(default_factory=list)
@@ -78,18 +81,19 @@ class Walk:
         refused = next((part for part in (path, *map(str, Path(path).parents)) if part in self.refused), None)
         return None if refused is None else self.skipped.get(refused, "")
 
-    def add(self, entry: Path | os.DirEntry[str], root: Path) -> None:
-        """Take in a file, unless it is secret, binary, empty or too large."""
+    def add(self, entry: Path | os.DirEntry[str], root: Path, *, named: bool = False) -> None:
+        """Take in a file, unless it is binary, empty or too large, or may hold secrets and was not `named`."""
         path = os.fspath(entry)
         try:
             state = entry.stat(follow_symlinks=False)
         except OSError as error:
             self.skipped[path] = reason_of(error)
             return
-        if reason := _unfit(entry.name, state):
+        secret = MAY_HOLD_SECRETS if may_hold_secrets(entry.name) and not named else ""
+        if reason := secret or _unfit(entry.name, state):
             self.refuse(path, reason)
         else:
-            self.files.append(FoundFile(path, str(root), state))
+            self.files.append(FoundFile(path, str(root), state, named))
 
 
 class PatternSelection:
@@ -97,6 +101,7 @@ class PatternSelection:
 
     def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
         self._include = Globs(include) if include else None
+        self._named = Globs(filter(names_files, include)) if include else None
         self._exclude = Globs(exclude) if exclude else None
 
     def has(self, path: str, *, is_folder: bool = False) -> bool:
@@ -112,6 +117,22 @@ class PatternSelection:
                 included = decision
             below += f"{name}/"
         return included or is_folder
+
+    def names(self, below: str, name: str) -> bool:
+        """Whether an `include` pattern names this file: `*.pem` or `.env` does, `*` or the folder above does not."""
+        return self._named is not None and bool(self._named.decide(below, name)) and self.has(below + name)
+
+
+def names_files(pattern: str) -> bool:
+    """Whether a pattern says something about the names of files, so that it may name one that may hold secrets."""
+    return pattern.startswith("!") or any(character.isalnum() for character in pattern.rpartition("/")[2])
+
+
+def may_hold_secrets(name: str) -> bool:
+    """Whether a file has a name that is usual for keys, passwords or environment files."""
+    name = name.lower()
+    is_key = (name.startswith("id_") and "." not in name) or bool(SECRETS.match(name))
+    return is_key and not name.endswith((".md", ".markdown"))
 
 
 def resolve_roots(paths: Iterable[str | Path], *, force: bool = False) -> list[Path]:
@@ -143,41 +164,67 @@ def walk(roots: Sequence[Path], *, include: Sequence[str] = (), exclude: Sequenc
     result = Walk()
     selection = PatternSelection(include, exclude)
     for root in roots:
-        if root.is_file():  # named itself: it may be hidden or ignored, but not secret or binary
-            result.add(root, root)
+        if root.is_file():  # named itself: it may be hidden, ignored or hold secrets
+            result.add(root, root, named=True)
         else:
             _walk_folder(root, selection, result)
     result.files.sort(key=lambda file: file.path)
     return result
 
 
+class _Folder(NamedTuple):
+    """A folder that is walked: its root, its path below the root, and its rules, which are read when it is entered."""
+
+    root: Path
+    below: str
+    rules: _Rules | None
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.below
+
+
 def _walk_folder(root: Path, selection: PatternSelection, result: Walk) -> None:
-    pending: list[tuple[Path, str, _Rules | None]] = [(root, "", None)]
+    pending = [_Folder(root, "", None)]
     while pending:
-        folder, below, rules = pending.pop()
+        folder = pending.pop()
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-            rules = _rules_above(root) if rules is None else rules
+            entries = sorted(os.scandir(folder.path), key=lambda entry: entry.name)
+            rules = _rules_above(root) if folder.rules is None else folder.rules
             if rules is None:
                 result.refuse(str(root))
                 return
-            rules = _enter(rules, folder)
+            rules = _enter(rules, folder.path)
         except OSError as error:
-            result.skipped[str(error.filename or folder)] = reason_of(error)
+            result.skipped[str(error.filename or folder.path)] = reason_of(error)
             continue
-        for entry in entries:
-            path, name, is_folder = entry.path, entry.name, entry.is_dir(follow_symlinks=False)
-            if not is_unicode(path):
-                result.skipped[_printable(path)] = "a name that is not UTF-8"
-            elif entry.is_symlink():
-                result.refuse(path, "" if name.startswith(".") else _describe_link(path, root))
-            elif name.startswith(".") or _ignores(rules, name, is_folder=is_folder):
-                result.refuse(path)
-            elif selection.has(below + name, is_folder=is_folder):
-                if is_folder:
-                    pending.append((Path(path), f"{below}{name}/", rules))
-                else:
-                    result.add(entry, root)
+        inner = folder._replace(rules=rules)
+        pending += [
+            inner._replace(below=f"{inner.below}{entry.name}/")
+            for entry in entries
+            if _take(entry, inner, selection, result)
+        ]
+
+
+def _take(entry: os.DirEntry[str], folder: _Folder, selection: PatternSelection, result: Walk) -> bool:
+    """Take in an entry of a folder, or refuse it; return whether it is a folder to enter."""
+    path, name, is_folder = entry.path, entry.name, entry.is_dir(follow_symlinks=False)
+    is_secret = not is_folder and may_hold_secrets(name)
+    if not is_unicode(path):
+        result.skipped[_printable(path)] = "a name that is not UTF-8"
+    elif entry.is_symlink():
+        result.refuse(path, "" if name.startswith(".") else _describe_link(path, folder.root))
+    elif _ignores(folder.rules or (), name, is_folder=is_folder):
+        result.refuse(path)
+    elif is_secret and selection.names(folder.below, name):
+        result.add(entry, folder.root, named=True)
+    elif name.startswith("."):
+        result.refuse(path, MAY_HOLD_SECRETS if is_secret else "")
+    elif selection.has(folder.below + name, is_folder=is_folder):
+        if is_folder:
+            return True
+        result.add(entry, folder.root)
+    return False
 
 
 def _contains_home(root: Path) -> bool:
@@ -190,11 +237,7 @@ def _contains_home(root: Path) -> bool:
 def _unfit(name: str, state: os.stat_result) -> str:
     if not stat.S_ISREG(state.st_mode):
         return "not a file"
-    name = name.lower()
-    has_key_name = (name.startswith("id_") and "." not in name) or any(fnmatchcase(name, glob) for glob in SECRETS)
-    if has_key_name and not name.endswith((".md", ".markdown")):
-        return "looks like a secret"
-    if os.path.splitext(name)[1] in BINARY:  # noqa: PTH122  (a hundred thousand times, without a Path)
+    if os.path.splitext(name.lower())[1] in BINARY:  # noqa: PTH122  (a hundred thousand times, without a Path)
         return "binary"
     if state.st_size == 0:
         return "empty"
@@ -270,14 +313,21 @@ class NotAFile(OSError):
     """The path is a folder, a pipe or a device; or a file that is not indexed, for what it contains."""
 
 
-def read_file(path: str) -> tuple[bytes, int]:
-    """The content of a text file and its modification time; raises NotAFile for one that is not indexed."""
-    return read_regular(path, MAX_FILE, _refusal)
+def read_file(path: str, *, named: bool = False) -> tuple[bytes, int]:
+    """The content of a text file and its modification time; raises NotAFile for one that is not indexed.
+
+    A private key is indexed only if its file was `named`.
+    """
+    return read_regular(path, MAX_FILE, _unfit_text if named else _refusal)
 
 
 def _refusal(head: bytes) -> str:
     if head.startswith(b"-----BEGIN") and b"PRIVATE KEY-----" in head.partition(b"\n")[0]:
-        return "looks like a secret"
+        return MAY_HOLD_SECRETS
+    return _unfit_text(head)
+
+
+def _unfit_text(head: bytes) -> str:
     return "" if is_text(head) else "binary"
 
 

@@ -14,6 +14,10 @@ from typing import Any, NamedTuple
 
 from recollect.ingest.discovery import decode
 
+RULES = 1
+"""The version of the rules in this module. It rises with every change that cuts some file in another way; files that
+were cut before stay as they are until `recollect migrate --chunks`."""
+
 MARKDOWN = frozenset((".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd"))
 PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc", ".tex", ".log", ".textile", ""))
 """Suffixes of texts whose indentation has no meaning; every other file is read as source code."""

@@ -10,9 +10,10 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from recollect.errors import LlmError, UsageError
-from recollect.ingest.discovery import read_regular, reason_of
+from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets, names_files, read_regular, reason_of
 from recollect.models.embedders import well_formed
 from recollect.ranking import fold, fold_hash
+from recollect.redaction import redact
 from recollect.types import Record, Scope
 from recollect.types.records import new_id
 
@@ -167,17 +168,23 @@ def expand(workspace: Path, patterns: Sequence[str]) -> tuple[list[Path], dict[s
         for path in matches:
             try:
                 target = path.resolve(strict=True)
-                mode = target.stat().st_mode
+                reason = _unfit(target, target.stat().st_mode, root, pattern)
             except (OSError, RuntimeError):  # RuntimeError: a circle of links, before Python 3.13
-                skipped[str(path)] = "cannot be read"
-                continue
-            if not target.is_relative_to(root):
-                skipped[str(path)] = "a link out of the workspace"
-            elif stat.S_ISREG(mode):
+                reason = "cannot be read"
+            if reason:
+                skipped[str(path)] = reason
+            elif reason is not None:
                 files[target] = None
-            elif not stat.S_ISDIR(mode):
-                skipped[str(path)] = "not a file"
     return list(files), skipped
+
+
+def _unfit(target: Path, mode: int, root: Path, pattern: str) -> str | None:
+    """Why a file that a glob matches is not read; empty if it is, and None for a folder."""
+    if not target.is_relative_to(root):
+        return "a link out of the workspace"
+    if not stat.S_ISREG(mode):
+        return None if stat.S_ISDIR(mode) else "not a file"
+    return MAY_HOLD_SECRETS if may_hold_secrets(target.name) and not names_files(pattern) else ""
 
 
 def read(path: Path) -> str:
@@ -247,6 +254,7 @@ class Judge:
         self._neighbours = neighbours
         self._similarity = similarity
         self._scope = scope
+        self.author: str | None = None  # the model that proposes the facts
         for record in known:
             self._known.setdefault(record.text_hash, record)
             if record.source == "ingest" and record.path and record.scope == scope:
@@ -280,6 +288,8 @@ class Judge:
             source="ingest",
             path=piece.path,
             lines=lines,
+            origin="file",
+            author=self.author,
         )
         old = self._superseded(piece.path, candidate.supersedes)
         if old is None and (similar := self._similar(record)):
@@ -331,7 +341,7 @@ def _objects(answer: str) -> Iterator[tuple[Any, str]]:
 def _candidate(value: Any) -> ProposedFact | None:
     if not isinstance(value, Mapping):
         return None
-    text = _line(value.get("text"))
+    text = redact(_line(value.get("text")))[0]
     if not text or len(text) > MAX_TEXT:
         return None
     span, tags = value.get("span"), value.get("tags")

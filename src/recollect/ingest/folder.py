@@ -12,7 +12,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from recollect.ingest.discovery import FoundFile, NotAFile, PatternSelection, read_file, reason_of, walk
+from recollect.ingest.discovery import (
+    MAY_HOLD_SECRETS,
+    FoundFile,
+    NotAFile,
+    PatternSelection,
+    read_file,
+    reason_of,
+    walk,
+)
 from recollect.ingest.documents import Document, metadata_text, read_document
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
 
@@ -31,7 +39,8 @@ class Report:
 
     `moved` is from old path to new. `rescoped` are files whose chunks got another scope or a new tag; they are also in
     `changed`, or in `skipped` if they could not be read now. `skipped` is by path with the reason. `unconfirmed` are
-    files that vanished all at once and stay in the index until that is confirmed.
+    files that vanished all at once and stay in the index until that is confirmed. `redacted` is how many secrets were
+    replaced in texts that an embedding server on another machine got.
     """
 
     added: list[str] = field(default_factory=list)
@@ -44,6 +53,7 @@ class Report:
     unchanged: int = 0
     chunks: int = 0
     embedded: int = 0
+    redacted: int = 0
     dry_run: bool = False
 
     def fail(self, path: str, reason: str) -> None:
@@ -121,7 +131,7 @@ class IndexRun:
         self._differing = self._find_differing(roots)
         absent = self._known.keys() - {file.path for file in self._walk.files}
         exclusions = {path: self._walk.exclusion(path) for path in absent}
-        self._ignored = {path for path in absent if exclusions[path] == ""}
+        self._ignored = {path for path in absent if exclusions[path] in ("", MAY_HOLD_SECRETS)}
         # Gone for sure, or not a file to read any more. A file that cannot be read now is neither.
         self._missing = {
             path
@@ -194,7 +204,7 @@ class IndexRun:
             self._report.unchanged += 1
             return [] if current.root == root else [SetFileState(current.path, replace(current, root=root))]
         try:
-            content, modified = read_file(file.path)
+            content, modified = read_file(file.path, named=file.named)
         except NotAFile as error:
             self._walk.refuse(file.path, reason_of(error))
             return []
@@ -212,8 +222,7 @@ class IndexRun:
     def _replace_chunks(self, state: FileState, document: Document, known: FileState | None) -> list[Change]:
         path = state.path
         before = self._files.chunks(path)
-        ids = self._ids(path, [chunk.text for chunk in document.chunks], before)
-        after = _records(path, document, self._options, ids)
+        after = chunk_records(path, document, options=self._options, before=before, key=self._key)
         self._report.chunks += len(after)
         if known is None and (vanished := self._vanished.get(state.digest)):
             old = vanished.pop(0)
@@ -231,28 +240,14 @@ class IndexRun:
     def _rescope(self, path: str) -> list[Change]:
         """Give the chunks of a file that is not read now the new scope and tags: others must not go on seeing them."""
         before = sorted(self._files.chunks(path), key=_line_range)
-        ids = self._ids(path, [record.text for record in before], before)
         scope, tags = self._options.scope, self._options.tags
+        ids = _ids(path, [record.text for record in before], before=before, scope=scope, key=self._key)
         after = [
             replace(record, id=key, scope=scope, tags=tuple(dict.fromkeys((*record.tags, *tags))))
             for key, record in zip(ids, before, strict=True)
         ]
         self._report.rescoped.append(path)
         return _changes(path, replace(self._known[path], mtime_ns=UNREAD), before, after)
-
-    def _ids(self, path: str, texts: Iterable[str], before: Iterable[Record]) -> list[str]:
-        """One id a chunk: its old one, or a hash of its content (not its position) with the store's secret key."""
-        scope = self._options.scope
-        known = _by_occurrence(record for record in before if record.scope == scope)
-        names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
-        ids = []
-        for text, nth in _numbered(texts):
-            if (text, nth) in known:
-                ids.append(known[text, nth].id)
-            else:
-                name = "\0".join((path, text, str(nth), *names)).encode("utf-8", "surrogatepass")
-                ids.append(hashlib.blake2b(name, digest_size=12, key=self._key).hexdigest())
-        return ids
 
     @cached_property
     def _key(self) -> bytes:
@@ -273,8 +268,26 @@ class IndexRun:
             yield from _steps(path, _changes(path, None, self._files.chunks(path), ()))
 
 
-def _records(path: str, document: Document, options: IndexOptions, ids: Sequence[str]) -> list[Record]:
+def _ids(path: str, texts: Iterable[str], *, before: Iterable[Record], scope: Scope, key: bytes) -> list[str]:
+    """One id a chunk: its old one, or a hash of its content (not its position) with the store's secret key."""
+    known = _by_occurrence(record for record in before if record.scope == scope)
+    names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
+    ids = []
+    for text, nth in _numbered(texts):
+        if (text, nth) in known:
+            ids.append(known[text, nth].id)
+        else:
+            name = "\0".join((path, text, str(nth), *names)).encode("utf-8", "surrogatepass")
+            ids.append(hashlib.blake2b(name, digest_size=12, key=key).hexdigest())
+    return ids
+
+
+def chunk_records(
+    path: str, document: Document, *, options: IndexOptions, before: Sequence[Record], key: bytes
+) -> list[Record]:
+    """The chunks of a file as records. A chunk whose text is stored already, in one of `before`, keeps its id."""
     metadata = document.metadata
+    ids = _ids(path, [chunk.text for chunk in document.chunks], before=before, scope=options.scope, key=key)
     tags = metadata.get("tags") or ()
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
@@ -287,6 +300,7 @@ def _records(path: str, document: Document, options: IndexOptions, ids: Sequence
         "category": metadata_text(metadata.get("category")) or None,
         "happened_at": day.replace(tzinfo=day.tzinfo or UTC) if isinstance(day, datetime) else None,
         "source": "index",
+        "origin": "file",
         "kind": "chunk",
         "path": path,
     }
@@ -328,9 +342,14 @@ def _numbered(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 def _changes(path: str, state: FileState | None, before: Iterable[Record], after: Sequence[Record]) -> list[Change]:
     """Store the new chunks of a file, forget the old ones, and then mark it as seen."""
+    return [*chunk_changes(before, after), SetFileState(path, state)]
+
+
+def chunk_changes(before: Iterable[Record], after: Sequence[Record]) -> list[Change]:
+    """Store the new chunks of a file, and forget the old ones."""
     remaining = {record.id for record in after}
     forgotten = [Forget(record.id, purge=True) for record in before if record.id not in remaining]
-    return [*map(Put, after), *forgotten, SetFileState(path, state)]
+    return [*map(Put, after), *forgotten]
 
 
 def _steps(path: str, changes: list[Change]) -> Iterator[FileChanges]:

@@ -57,7 +57,7 @@ def executable() -> list[str]:
     """The command that runs this installation from any folder, without its environment being active."""
     script = Path(sysconfig.get_path("scripts")) / "recollect"
     path = str(script) if script.is_file() else shutil.which("recollect")
-    return [str(Path(path).absolute())] if path else [sys.executable, "-m", "recollect"]
+    return [str(Path(path).absolute())] if path else [sys.executable, "-P", "-m", "recollect"]
 
 
 def units(service: Service, platform: Platform) -> dict[Path, str]:

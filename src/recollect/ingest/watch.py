@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,7 +157,8 @@ def _events(
 def _system_events(
     roots: Sequence[Path], ignore: Path | None, quiet_ms: int, stop: threading.Event
 ) -> Iterator[set[Path]]:
-    """Events of the system until a folder is deleted, renamed or replaced; first all folders, for what came before."""
+    """Events of the system until a folder must be watched anew; first all folders, for what came before."""
+    from watchfiles import Change
     from watchfiles import watch as system_watch
 
     store_files = {f"{ignore}{end}" for end in ("", "-wal", "-shm", "-journal")}
@@ -169,7 +171,7 @@ def _system_events(
     if not touched:
         return
     for changes in system_watch(
-        *touched,
+        *(folder for root in touched for folder in _watchable(root)),
         watch_filter=is_relevant,
         debounce=6 * quiet_ms,
         step=quiet_ms,
@@ -183,6 +185,30 @@ def _system_events(
         touched = set()
         if [_identity(root) for root in roots] != before or any(path in roots for path in paths):
             return
+        if any(change == Change.modified and _may_be_unwatched(path) for change, path in changes):
+            return
+
+
+def _watchable(root: Path) -> Sequence[str | Path]:
+    """The folder; on Linux with every folder below it, if one of them cannot be read.
+
+    There each folder is watched by itself, and those that the system's own walk would reach after the first one that
+    cannot be read would not be watched.
+    """
+    if sys.platform != "linux":
+        return [root]
+    below = list(os.walk(root))
+    inside = (f"{folder}/{name}" for folder, names, _ in below for name in names)
+    return [root] if all(os.access(folder, os.R_OK) for folder in inside) else [folder for folder, _, _ in below]
+
+
+def _may_be_unwatched(path: str) -> bool:
+    """Whether a modified folder may be one that could not be watched before, for lack of permission.
+
+    Linux watches each folder by itself, and such an event means that its permissions or times have changed. Elsewhere
+    what is below a folder is watched with it, and it has an event whenever its content changes.
+    """
+    return sys.platform == "linux" and os.path.isdir(path)  # noqa: PTH112  (False for what may not be looked at)
 
 
 def _is_visible(path: Path, root: Path) -> bool:

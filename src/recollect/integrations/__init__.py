@@ -8,6 +8,7 @@ from typing import Any
 from recollect.errors import UsageError
 from recollect.memory import Memory
 from recollect.memory.shapes import answer_dict
+from recollect.options import OUTSIDE
 
 _log = logging.getLogger("recollect")
 
@@ -37,8 +38,13 @@ def open_memory(memory: Memory | str | Path, options: Mapping[str, Any]) -> Memo
 
 
 def search(memory: Memory, text: str, options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The text of each result and the rest of its JSON, best first. Warnings of the search are logged."""
-    answer = memory.search(text, **options)
+    """The text of each result and the rest of its JSON, best first. Warnings of the search are logged.
+
+    A model will read the results: without a filter of its own, only records of trusted origins are searched.
+    """
+    trusted = {"origin": (*memory.settings.search.trusted_origins, OUTSIDE)}
+    named = options.get("where") is not None or options.get("origin")
+    answer = memory.search(text, **{"by": "chunk", **({} if named else trusted), **options})
     for warning in answer.trace.warnings:
         _log.warning("%s", warning)
     return [(result.pop("text"), result) for result in answer_dict(answer)["results"]]

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,11 +23,11 @@ from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unc
 from recollect.memory.shapes import answer_dict, iso
 from recollect.memory.validation import clean
 from recollect.models.embedders import is_self_contained
-from recollect.models.rerankers import RERANKERS, passage
+from recollect.models.rerankers import RERANKERS, WIDTH, is_ready, passage
 from recollect.options import FILTERS, SEARCH, described
 from recollect.pipeline import Pipeline, described_error
 from recollect.sources.local import HydeSource, KeywordSource, VectorSource
-from recollect.stages import Rerank, RerankScores, order, rate
+from recollect.stages import Rerank, RerankScores, order
 from recollect.stores import exists, open_store
 from recollect.types import ExternalQuery, Filter, Notes, Query, Record, Reranker, Scope, Source, Store, Work
 from recollect.types.protocols import ExternalSystem
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from recollect.memory.memory import Memory
     from recollect.sources.external import ExternalSource
 
+TRIAL = "Is it ready?"
 RERANK_BATCH = 4  # passages scored between two checks of the deadline: one for each thread that a model uses
 CLOSE_SECONDS = 0.2  # how long `close` waits for a store that is being opened
-BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}"}
+BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}", "by": "chunk"}
 
 HYDE_PROMPT = (
     "Write one short passage, two or three plain sentences, such as a note or a document would hold that answers the "
@@ -50,6 +51,7 @@ HYDE_CHARACTERS = 2_000  # of a query that are sent to the language model
 _log = logging.getLogger("recollect")
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def with_options(method: F) -> F:
@@ -73,15 +75,11 @@ def assemble(
     store = memory.store.within(where.scope)
     embeddings = memory.embeddings.within(store.spaces, memory.caller)
     sources, absent = _sources(memory, store, embeddings, search)
-    rerank = confidence = None
+    rerank = None
     if search.rerank:
         RERANKERS.check(search.rerank_model.partition(":")[0])
         rerank = Rerank(partial(memory.rerankers.scores, search.rerank_model), search.rerank_head)
-    if search.wants_confidence:
-        # HyDE's list is not judged: it has no calibration.
-        judged = tuple(source.name for source in sources if isinstance(source, KeywordSource | VectorSource))
-        confidence = partial(rate, memory.calibration.gauge, judged)
-    stages = order(embeddings.vectors, store.files.states, rerank, confidence)
+    stages = order(embeddings.vectors, store.files.states, rerank)
     if memory.caller is not None:
         from recollect.sources.external import Screened
 
@@ -103,14 +101,17 @@ def _sources(
     sources: list[Source] = [KeywordSource(store.keywords)] if "keyword" in names else []
     absent = "vector" in names and not embeddings.configured
     if "vector" in names and not absent and search.hyde != "replace":
-        sources.append(VectorSource(embeddings.serving, None if alone else store.keywords))
+        sources.append(VectorSource(embeddings.serving, None if alone else store.keywords, memory.closeness))
     if "vector" in names and not absent and search.hyde:
         write: Callable[[str], str] = partial(_hypothesis, search, memory.settings.llm, store.notes, memory.caller)
         if memory.caller is not None:
             from recollect.sources.external import screened
 
             write = screened("hyde")(write)
-        sources.append(HydeSource(embeddings.serving, write, replaces=search.hyde == "replace"))
+        from recollect.models.openai import is_remote
+
+        remote = is_remote(memory.settings.llm)
+        sources.append(HydeSource(embeddings.serving, write, replaces=search.hyde == "replace", remote=remote))
     for name in external:
         if name in names:
             source = memory.external[name] if memory.caller is None else memory.external[name].within(memory.caller)
@@ -143,51 +144,88 @@ def _hypothesis(search: SearchOptions, settings: LlmSettings, notes: Notes, call
 class Rerankers:
     """The rerankers of one memory, which score as many records as there is time for."""
 
-    def __init__(self, store: Store, executor: Executor, open_reranker: Callable[[str], Reranker]) -> None:
-        self._store, self._executor, self._open = store, executor, open_reranker
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        open_reranker: Callable[[str], Reranker],
+        announce: Callable[[str], None],
+    ) -> None:
+        self._store, self._executor, self._open, self._announce = store, executor, open_reranker, announce
         self._lock = threading.Lock()
         self._models = OpenedModels(self._tried)
         self._seconds: dict[str, float] = {}
 
+    def are_ready(self, model: str) -> bool:
+        """Whether the reranker can be used without fetching it; if not, it is announced once how to get it."""
+        if is_ready(model):
+            return True
+        key = f"announced:{model}"
+        if self._store.notes.get(key) is None:
+            self._store.notes.put(key, "")
+            get = f"`recollect model fetch {model}` gets it, `rerank = false` under [search] does without"
+            self._announce(f"results are not reranked: the model {model} is not on this machine ({get})")
+        return False
+
     def scores(self, model: str, query: Query, records: Sequence[Record]) -> RerankScores:
-        """As many of the records' scores as there is time for. They are computed in a thread, which can be left."""
+        """As many of the records' scores as there is time for. They are computed in threads, which can be left.
+
+        The time of `rerank_ms` begins when the model is loaded. There is no warning when that is over: it was meant.
+        """
         done: list[float] = []
-        work = self._executor.submit(self._score, model, query, records, done)
+        until = deadline = query.deadline or math.inf
         try:
-            work.result(None if query.deadline is None else max(0.0, query.deadline - time.monotonic()))
+            _result_by(deadline, self._executor.submit(self._opened, model))
+            if (milliseconds := query.ranking.rerank_ms) is not None:
+                until = min(deadline, time.monotonic() + milliseconds / 1000)
+            _result_by(until, self._executor.submit(self._score, model, query, records, until, done))
+        except TimedOut:
+            pass
         except Exception as error:  # noqa: BLE001  (whatever a reranker raises, there is an answer without it)
-            if work.done():
-                return RerankScores(warning=f"not reranked: {described_error(error)}")
-            work.cancel()
+            return RerankScores(warning=f"not reranked: {described_error(error)}")
         scores = tuple(done)
         warning = f"there was no time to rerank more than {len(scores)} of {len(records)} results"
         warning = warning if len(scores) > 1 else "no time to rerank"
-        return RerankScores(scores, "" if len(scores) == len(records) else warning)
+        return RerankScores(scores, "" if len(scores) == len(records) or until < deadline else warning)
 
-    def _score(self, model: str, query: Query, records: Sequence[Record], done: list[float]) -> None:
-        """Score batches into `done`, until all are scored or the next batch would exceed the deadline."""
+    def _opened(self, model: str) -> Reranker:
         with self._lock:
-            reranker = self._models[model]
-        analyzer = self._store.keywords.analyzer
+            return self._models[model]
+
+    def _score(self, model: str, query: Query, records: Sequence[Record], until: float, done: list[float]) -> None:
+        """Score batches into `done`, until all are scored or no more fit."""
+        reranker, analyzer = self._opened(model), self._store.keywords.analyzer
         terms = analyzer.query(query.text)
-        size = len(records) if query.deadline is None else RERANK_BATCH
-        for first in range(0, len(records), size):
-            batch = records[first : first + size]
-            start = time.monotonic()
-            if query.deadline is not None and start + len(batch) * self._seconds[model] > query.deadline:
+        while len(done) < len(records):
+            start, size = time.monotonic(), len(records)
+            if until != math.inf:
+                size = min(RERANK_BATCH, int((until - start) / self._seconds[model]))
+            batch = records[len(done) : len(done) + max(0, size)]
+            if not batch or len(done) + len(batch) < 2:  # noqa: PLR2004  (one score alone orders nothing)
                 return
             done += _checked_scores(reranker, query.text, [passage(record, terms, analyzer) for record in batch])
-            self._seconds[model] = (time.monotonic() - start) / len(batch)
+            self._seconds[model] = max(1e-9, (time.monotonic() - start) / len(batch))
 
     def _tried(self, model: str) -> Reranker:
-        """The reranker after two trials: the first loads the model, the second is timed."""
+        """The reranker after two trials: the first loads the model, the second, with a text of usual size, is timed."""
         with errors_as(ModelError, f"{model} cannot be used"):
             reranker = self._open(model)
-            for _ in range(2):
-                start = time.monotonic()
-                _checked_scores(reranker, "Is it ready?", ["It is."])
-        self._seconds[model] = time.monotonic() - start
+            _checked_scores(reranker, TRIAL, ["It is."])
+            start = time.monotonic()
+            _checked_scores(reranker, TRIAL, ["It is. " * (WIDTH // 7)])
+        self._seconds[model] = max(1e-9, time.monotonic() - start)
         return reranker
+
+
+def _result_by(deadline: float, work: Future[T]) -> T:
+    """The result of work in a thread; TimedOut at the deadline, a time of `time.monotonic`."""
+    try:
+        return work.result(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
+    except TimeoutError as error:
+        if work.done():
+            raise  # the work itself raised it
+        work.cancel()
+        raise TimedOut("it was not done in time") from error
 
 
 def _checked_scores(reranker: Reranker, query: str, passages: Sequence[str]) -> list[float]:
@@ -288,7 +326,8 @@ class PeerStore:
         """The answer as JSON."""
         left_ms = max(1.0, query.seconds_left * 1000)
         try:
-            answer = self._open().search(query.text, limit=query.fetch_k, scope=query.scope, budget_ms=left_ms)
+            options: dict[str, Any] = {"limit": query.fetch_k, "scope": query.scope, "origin": query.origins}
+            answer = self._open().search(query.text, **options, by="chunk", budget_ms=left_ms)
         except SearchFailed as error:
             if query.seconds_left > 0:
                 raise

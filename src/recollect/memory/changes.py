@@ -15,15 +15,19 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord, UsageError
+from recollect.memory import provenance
 from recollect.memory.embeddings import Embeddings
 from recollect.memory.validation import make_fields, make_record, parse_id, parse_time
-from recollect.types import EVERYTHING, GLOBAL, Changes, Event, Progress, Record, Records, Scope, Store
+from recollect.types import EVERYTHING, GLOBAL, Changes, Event, Progress, Provenance, Record, Records, Scope, Store
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore, Supersede
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
-EDITABLE = ("text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
+EDITABLE = (
+    "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
+    *provenance.FIELDS,
+)  # fmt: skip
 INHERITED = ("title", "category", "tags", "importance", "decay")  # by a new text from the record that it supersedes
 ATTEMPTS = 5  # at a change that other writers keep overtaking
 CHECKED = 1_000  # records of `add_many` whose ids are looked up together
@@ -33,7 +37,7 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
-def _retried(change: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+def retried(change: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Read and write again when another writer changed the record in between."""
 
     @wraps(change)
@@ -54,6 +58,7 @@ class Writer:
     announce: Callable[[str], None]
     scope: Scope
     caller: Scope | None
+    provenance: Provenance
 
     def add(
         self,
@@ -76,8 +81,9 @@ class Writer:
             scope: The scope of the record; or name its parts with `user`, `agent` and `session`.
             supersedes: The id of a record that the new one replaces.
             fields: Other fields of the record: id, kind, title, category, tags, importance, decay, created_at,
-                happened_at, expires_at, source, path, lines. Times are `datetime` objects or text such as
-                `2026-03-14`; a span such as `2w` means two weeks ago, for `expires_at` in two weeks.
+                happened_at, expires_at, source, path, lines; origin (user, file, agent, tool, web or import), author
+                and author_session. Times are `datetime` objects or text such as `2026-03-14`; a span such as `2w`
+                means two weeks ago, for `expires_at` in two weeks.
 
         Raises:
             UsageError: A field is unknown or has a wrong value, or the id belongs to another scope or to a chunk.
@@ -118,12 +124,13 @@ class Writer:
                 error.explain(f"{message}: {error.message}", f"{error.hint}; then {again}")
             raise
 
-    @_retried
+    @retried
     def edit(self, record_id: str, **fields: Any) -> Record:
         """Correct a fact in place and return it. None clears a field; the old values stay in its history.
 
-        Editable are text, title, category, tags, importance, decay, happened_at, expires_at and source. If not the
-        record but the world has changed, use `supersede`, so that the old fact can still be found with `as_of`.
+        Editable are text, title, category, tags, importance, decay, happened_at, expires_at, source, and who wrote it:
+        origin, author and author_session. If not the record but the world has changed, use `supersede`, so that the
+        old fact can still be found with `as_of`.
         """
         last = self.store.records.history(parse_id(record_id))[-1:]
         (old,) = self._owned([record_id])
@@ -131,8 +138,11 @@ class Writer:
             raise _chunk_error(record_id)
         if unknown := fields.keys() - set(EDITABLE):
             raise UsageError(f"{min(unknown)!r} cannot be edited", hint=f"editable fields: {', '.join(EDITABLE)}")
+        values = make_fields(fields)
+        provenance.claimed(values, self.provenance, self.caller)
+        edited = provenance.after_edit(old, values, self.provenance)
         unchanged = [ExpectUnchanged(event.id, event.seq) for event in last]
-        return self._store([[*unchanged, Put(replace(old, **make_fields(fields)))]])[0]
+        return self._store([[*unchanged, Put(edited)]])[0]
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
@@ -152,7 +162,8 @@ class Writer:
             self.store.records.apply([[Supersede(old.id, parse_id(by), moment)]])
             return self.require(by)
         inherited = {name: getattr(old, name) for name in INHERITED}
-        new = make_record({**inherited, "text": text, "happened_at": moment}, old.scope)
+        writer = self.provenance.as_dict()
+        new = make_record({**inherited, **writer, "text": text, "happened_at": moment}, old.scope)
         return self._store([[Put(new), Supersede(old.id, new.id, moment, made=True)]])[0]
 
     def forget(self, *ids: str, purge: bool = False) -> None:
@@ -166,7 +177,7 @@ class Writer:
         if purge and (warning := self.store.scrub()):
             self.announce(warning)
 
-    @_retried
+    @retried
     def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
         """Undo the last change to a record: `add`, `update`, `supersede` or `forget`. A purge cannot be undone.
 
@@ -256,7 +267,8 @@ class Writer:
 
     def _additions(self, fields: Mapping[str, Any], chunks: Collection[str] | None = None) -> list[Change]:
         """The changes that add a record; `chunks` are the ids of visible chunks, where they were looked up already."""
-        record = make_record(fields, self.scope)
+        writer = provenance.claimed(fields, self.provenance, self.caller) if isinstance(fields, Mapping) else {}
+        record = make_record({**fields, **writer} if writer else fields, self.scope)
         named, supersedes = fields.get("id") is not None, fields.get("supersedes")
         if self.caller is not None and record.scope != self.caller:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
@@ -274,20 +286,32 @@ class Writer:
         return changes
 
     def _store(self, groups: Sequence[Sequence[Change]], progress: Progress | None = None) -> list[Record]:
-        """Apply groups of changes, then save vectors: a refused record leaves none behind.
+        """Apply groups of changes and save vectors: a refused record leaves none behind.
+
+        Vectors that a quick model computes are stored in the same transaction. Records whose vectors take longer, or
+        cannot be computed, are stored first.
 
         For a scoped caller, only a vector of a visible record with the same text is used again: the time that embedding
         takes must not reveal what other scopes have stored.
         """
         visible = None
+        records = [change.record for group in groups for change in group if isinstance(change, Put)]
         if self.caller is not None:
-            folds = [change.record.text_hash for group in groups for change in group if isinstance(change, Put)]
+            folds = [record.text_hash for record in records]
             duplicates = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=self.caller))
             visible = {record.passage for record in duplicates.values()}
-        stored = self.store.records.apply(groups)
-        if stored and self.embeddings.configured:
+        embedded, vectors = list[str](), list[Change]()
+        try:
+            with contextlib.suppress(RecollectError):
+                embedded, vectors = self.embeddings.ahead([record.passage for record in records], visible=visible)
+        finally:  # an interrupted user has given the text, too
+            stored = self.store.records.apply([*groups, vectors] if vectors else groups)
+        if progress and embedded:
+            progress(len(embedded), len(embedded))
+        rest = [record.passage for record in stored if record.passage not in embedded]
+        if rest and self.embeddings.configured:
             try:
-                self.embeddings.ensure([record.passage for record in stored], progress, visible=visible)
+                self.embeddings.ensure(rest, progress, visible=visible)
             except RecollectError as error:
                 self.announce(f"stored without vectors: {error.message}")
         return stored

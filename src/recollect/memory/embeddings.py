@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.embedders import is_self_contained
@@ -22,10 +23,11 @@ from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbed
 
 if TYPE_CHECKING:
     from recollect.memory.filling import Filling
-    from recollect.types import Matrix, Store, Vector
+    from recollect.types import Change, Matrix, Store, Vector
 
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5
+PATIENCE_S = 0.25  # how long records that are being added may wait for their vectors before they are stored
 LONGEST_NAME = 100  # characters of a model's name that a message shows
 
 _Model = TypeVar("_Model")
@@ -52,6 +54,18 @@ class OpenedModels(Generic[_Model]):
             raise opened
         return opened
 
+    def __iter__(self) -> Iterator[_Model]:
+        """The models that are open."""
+        return (model for model in list(self._opened.values()) if not isinstance(model, RecollectError))
+
+
+@runtime_checkable
+class JointVectorIndex(Protocol):
+    """A vector index whose vectors can be stored in the transaction that stores their records."""
+
+    def saving(self, passages: Sequence[str], vectors: Matrix) -> Change:
+        """The change that stores the vectors of passages, as far as records have these passages."""
+
 
 class Embeddings:
     """The vectors of one store, and the models that make them."""
@@ -70,7 +84,19 @@ class Embeddings:
         self._rest = rest
         self._lock = threading.Lock()
         self._last: list[ActiveSpace] = []  # what answered last, if anything did; shared by all views
+        self._pace = [math.inf]  # seconds that a passage took the last time; shared by all views
         self._caller: Scope | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the configured embedder; it is not opened for this."""
+        model = self._name_or_model
+        return model if isinstance(model, str) else model.name if model else "none"
+
+    @property
+    def redacted(self) -> int:
+        """How many secrets in texts were replaced since the models were opened, before the texts were sent."""
+        return sum(getattr(model, "redacted", 0) for model in (*self._models, self._name_or_model))
 
     def within(self, spaces: VectorSpaces, caller: Scope | None = None) -> Embeddings:
         """The same embeddings, reading vectors through another view of the store.
@@ -110,6 +136,24 @@ class Embeddings:
                 return self._spaces.open(active).vectors(ids)
         return {}
 
+    def ahead(
+        self, passages: Sequence[str], *, visible: Collection[str] | None = None
+    ) -> tuple[list[str], list[Change]]:
+        """Compute the vectors that a few new passages lack, before their records are stored.
+
+        Returns the passages that were embedded and the changes that store their vectors. There are none if computing
+        them may take long, judged by the last time: then the records are stored first, and `ensure` follows.
+        """
+        quick = 0 < len(passages) <= BATCH and len(passages) * self._pace[0] <= PATIENCE_S
+        if not quick or not any(isinstance(last.index, JointVectorIndex) for last in self._last):
+            return [], []
+        serving = self.serving()
+        spared = set(serving.index.known(passages)).intersection(passages if visible is None else visible)
+        new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
+        if not new or not isinstance(serving.index, JointVectorIndex):
+            return [], []
+        return new, [serving.index.saving(new, self._embed(serving.embedder, new))]
+
     def ensure(
         self, passages: Sequence[str], progress: Progress | None = None, *, visible: Collection[str] | None = None
     ) -> None:
@@ -123,25 +167,40 @@ class Embeddings:
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
-            vectors = embed(serving.embedder, batch)
+            vectors = self._embed(serving.embedder, batch)
             rows = [row for row, passage in enumerate(batch) if passage not in known]
             if rows:
                 serving.index.save([batch[row] for row in rows], vectors[rows])
             if progress:
                 progress(start + len(batch), len(new))
 
+    def _embed(self, embedder: Embedder, passages: Sequence[str]) -> Matrix:
+        start, pace = time.monotonic(), math.inf  # if the model fails
+        try:
+            vectors = embed(embedder, passages)
+            pace = (time.monotonic() - start) / len(passages)
+        finally:
+            self._pace[0] = pace
+        return vectors
+
+    def answers(self) -> bool:
+        """Whether the vectors of the configured model are those that answer."""
+        active = self._spaces.active
+        return active is not None and active.fingerprint == self._embedder().fingerprint
+
     def lacking(self) -> int:
         """How many records have no vector of the configured model."""
         return self._spaces.open(self._configured()[1]).coverage()[1]
 
-    def fill(self, progress: Progress | None = None) -> int:
-        """Compute every missing vector of the configured model, then make its space the active one."""
+    def fill(self, progress: Progress | None = None, *, activate: bool = True) -> int:
+        """Compute every missing vector of the configured model, and then, with `activate`, let its space answer."""
         embedder, space = self._configured()
         index = self._spaces.open(space)
         total, done, size = index.coverage()[1], 0, BATCH
         if progress and total:
             progress(0, total)
-        if (active := self._spaces.active) is None or not self._spaces.open(active).coverage()[0]:
+        active = self._spaces.active
+        if activate and (active is None or not self._spaces.open(active).coverage()[0]):
             self._spaces.activate(space)  # no other model answers meanwhile
         batch, unsaved = list[str](), set[str]()
         while True:
@@ -160,7 +219,8 @@ class Embeddings:
                 progress(min(done, total), total)
         if progress and 0 < done < total:
             progress(total, total)  # records with the same passage share a vector
-        self._spaces.activate(space)
+        if activate:
+            self._spaces.activate(space)
         return done
 
     def _choose(self, active: VectorSpace | None) -> ActiveSpace:
@@ -260,6 +320,7 @@ class _ScopedEmbedder:
     def __init__(self, inner: Embedder, scope: Scope) -> None:
         self._inner, self._scope = inner, scope
         self.name, self.fingerprint, self.passages = inner.name, inner.fingerprint, inner.passages
+        self.remote = bool(getattr(inner, "remote", False))
 
     def query(self, text: str) -> Vector:
         if isinstance(self._inner, CachingEmbedder):

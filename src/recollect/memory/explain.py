@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config.sources import RETRIEVERS
 from recollect.errors import UnknownRecord, UsageError
+from recollect.memory.provenance import FIELDS
 from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
 from recollect.options import FILTERS
@@ -155,7 +156,17 @@ def _resolved(store: Store, pipeline: Pipeline, query: Query, target: str) -> Re
     if kind == "nothing":
         message = f"no record has the id {target!r}, and there is no such file"
         raise UsageError(message, hint="`recollect list` shows the ids")
-    return Verdict("not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
+    return _not_indexed(path)
+
+
+def _not_indexed(path: str) -> Verdict:
+    """A file that is not in the store; one that `index` leaves out because of its name is indexed only by its path."""
+    from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets
+
+    reason = f"{path} is not indexed"
+    if may_hold_secrets(Path(path).name):
+        reason += f": `index` leaves it out with its folder, because its name says that it {MAY_HOLD_SECRETS}"
+    return Verdict("not indexed", reason, advice=f"recollect index {shlex.quote(path)}")
 
 
 def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record]) -> Record:
@@ -209,6 +220,11 @@ def _condition_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
         yield Verdict("category", f"filtered by category: its own {is_}", {"category": ()})
     if where.kinds and record.kind not in where.kinds:
         yield Verdict("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
+    for name in FIELDS:
+        admitted, own = getattr(where, f"{name}s"), getattr(record, name)
+        if admitted and own not in admitted:
+            words = f"its own is {own!r}" if own else "it has none"
+            yield Verdict(name, f"filtered by {name.replace('_', ' ')}: {words}", {name: ()})
     if missing := [tag for tag in where.tags if tag not in record.tags]:
         present = tuple(tag for tag in where.tags if tag in record.tags)
         yield Verdict("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": present})
@@ -285,17 +301,32 @@ class QueryRun:
             note = "shares no word with the query" if reply.source == "keyword" else "has no vector yet"
         return Placement(None, None, depth, note)
 
-    def _through_stages(self, candidates: Sequence[Candidate], followed: Candidate) -> Verdict:
-        for name, stage in self.pipeline.stages:
+    def _through_stages(self, candidates: Sequence[Candidate], followed: Candidate, first: int = 0) -> Verdict:
+        for number, (name, stage) in enumerate(self.pipeline.stages[first:], first + 1):
             self.query.check()
             before, candidates = candidates, stage(self.query, candidates)
             if followed not in candidates:
+                if name == "files":
+                    best = next(one for one in candidates if one.file == followed.file)
+                    return self._of_file(followed, best, self._through_stages(candidates, best, number))
                 if name == "confidence":  # the stage shows the confidence of a result only where it accepts any
                     ranking = replace(self.query.ranking, confidence=True, min_confidence=0.0)
                     before = stage(replace(self.query, ranking=ranking), before)
                 return self._dropped(name, before, candidates, before.index(followed))
         rank = candidates.index(followed) + 1
         return Verdict("found", f"it is in the answer, at rank {rank}", rank=rank)
+
+    def _of_file(self, followed: Candidate, best: Candidate, outcome: Verdict) -> Verdict:
+        """The verdict on a passage whose file is represented by another one, from the outcome of that one."""
+        other = best.record.id
+        if outcome.stage != "found":
+            return replace(outcome, reason=f"its file is represented by its best passage, {other}: {outcome.reason}")
+        shown = f"its file is shown at rank {outcome.rank} with its best passage, {other}"
+        if followed in best.passages:
+            reason = f"{shown}, and this one is listed as a further passage"
+        else:
+            reason = f"{shown}; this one scores {followed.score:.4f}, less than half of that, and is not listed with it"
+        return Verdict("files", reason, {"by": "chunk"})
 
     def _dropped(self, name: str, before: Sequence[Candidate], after: Sequence[Candidate], index: int) -> Verdict:
         result, ranking = before[index], self.query.ranking

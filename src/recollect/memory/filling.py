@@ -1,7 +1,7 @@
 """Missing vectors computed in the background: one process of low priority for a store, which reports how far it is.
 
-Its lock and its report are files in the user's state folder. The lock is released when the process ends, however that
-happens, so a report that nobody holds the lock of is that of a process that failed or was killed.
+Its lock, its report and its errors are files in the user's state folder. The lock is released when the process ends,
+however that happens, so a report that nobody holds the lock of is that of a process that failed or was killed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from recollect.types import Progress, Store
 
 NICE = 10  # the priority of the background process: other programs go first
-HANDOVER_SECONDS = 10.0  # how long a new process waits for one that may be about to end
+HANDOVER_SECONDS = 10.0  # how long a new process waits for one with the same embedder that may be about to end
+POLL_SECONDS = 0.2  # how often it tries
 REPORT_SECONDS = 2.0  # how often it writes its report
 SETTLED_SECONDS = 5.0  # how long the rate is watched before a time is named
 RECENT_SECONDS = 30.0  # the rate is that of this long
@@ -64,6 +66,7 @@ class Filling:
     """
 
     pid: int
+    embedder: str = ""
     done: int = 0
     total: int = 0
     seconds_left: float | None = None
@@ -88,20 +91,22 @@ def filling(store: Store) -> Filling | None:
     """What the background process of a store reports; None if there is none and the last one has finished."""
     with contextlib.suppress(OSError, ValueError, TypeError, RecollectError):
         base = _base(store)
-        report = base.with_suffix(".json")
-        fields: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+        report, log = base.with_suffix(".json"), base.with_suffix(".log")
+        if not report.exists():
+            return None
         from filelock import FileLock, Timeout
 
-        lock = FileLock(base.with_suffix(".lock"))
         try:
-            lock.acquire(blocking=False)
+            with FileLock(base.with_suffix(".lock")).acquire(blocking=False):
+                more = f"; see {log}" if log.exists() and log.stat().st_size else ""
+                ended = {"error": f"it ended before it had finished{more}"}
+                return Filling(**ended | json.loads(report.read_text(encoding="utf-8")))
         except Timeout:
-            return Filling(**fields)
-        lock.release()
-        if report.exists():  # it did not end just now
-            log = base.with_suffix(".log")
-            more = f"; see {log}" if log.stat().st_size else ""
-            return Filling(**{"error": f"it ended before it had finished{more}", **fields})
+            now = Filling(**json.loads(report.read_text(encoding="utf-8")))
+            if sys.platform != "win32":
+                with contextlib.suppress(PermissionError):
+                    os.kill(now.pid, 0)  # if it is dead, another process holds the lock: nothing is known
+            return now
     return None
 
 
@@ -111,7 +116,7 @@ def rest(store: Store) -> str:
     if now is None:
         return REST
     if now.error:
-        return f"{REST}: the background process stopped, {now.error}"
+        return f"the background process stopped ({now.error}); {REST}"
     return "the rest is being computed" if now.seconds_left is None else f"the rest in {about(now.seconds_left)}"
 
 
@@ -120,39 +125,74 @@ def start(store: Store, environment: Mapping[str, str], arguments: tuple[str, ..
 
     It has the folder and the settings of this process. It belongs to no terminal, so it goes on when that is closed.
     """
-    if (last := filling(store)) and last.error:
-        _base(store).with_suffix(".json").unlink(missing_ok=True)
-    command = [sys.executable, "-m", "recollect", "embed", "--detached", *arguments]
+    base = _base(store)
+    with _state_folder(base):
+        errors = base.with_suffix(".log").open("ab")
+        if (last := filling(store)) and last.error:
+            base.with_suffix(".json").unlink(missing_ok=True)
+    # -P: a `recollect.py` in the current folder is not this program.
+    command = [sys.executable, "-P", "-m", "recollect", "embed", "--detached", *arguments]
     apart: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
     nothing = subprocess.DEVNULL
-    process = subprocess.Popen(  # noqa: S603  (this program)
-        command, stdin=nothing, stdout=nothing, stderr=nothing, env={**os.environ, **environment}, **apart
-    )
+    with errors:
+        process = subprocess.Popen(  # noqa: S603  (this program)
+            command, stdin=nothing, stdout=nothing, stderr=errors, env={**os.environ, **environment}, **apart
+        )
     process.returncode = 0  # nobody waits for it
     return process.pid
 
 
 def fill(memory: Memory, progress: Progress | None = None) -> int:
     """Compute missing vectors; a background process that is doing so finishes first, and its progress is shown."""
-    with _turn(memory.store, None, progress) as base:
-        count = memory.embed(progress=progress)
-        if base is not None:
-            base.with_suffix(".json").unlink(missing_ok=True)  # of a process that was killed
-        return count
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(FailedError):  # no state folder: no other process, and no report
+            stack.enter_context(_turn(memory, math.inf, threading.Event(), progress))
+        return memory.embed(progress=progress)
+
+
+@contextlib.contextmanager
+def alone(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
+    """Let no other process of this user compute vectors while the block lasts; an error if one does already.
+
+    The result adds the report of this process, which `status` shows, to the progress of a step.
+    """
+    from filelock import FileLock, Timeout
+
+    base, busy = _base(memory.store), False
+    lock = FileLock(base.with_suffix(".lock"))
+    with contextlib.suppress(FailedError), _state_folder(base):  # no state folder: no other process can be noticed
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            busy = True
+    if busy:
+        working = filling(memory.store)
+        doing = f" ({working})" if working and not working.error else ""
+        message = f"another process is computing vectors of this store{doing}; nothing was changed"
+        raise FailedError(message, hint="run it again when that one has ended; `recollect status` shows it")
+    report = _Reporting(base.with_suffix(".json"), memory.embeddings.name, threading.Event())
+    try:
+        yield report.beside
+    finally:
+        report.end()
+        lock.release()
 
 
 def fill_in_background(memory: Memory) -> int:
-    """Compute missing vectors at low priority and report how far that is. Ends at once if another process does so."""
+    """Compute missing vectors at low priority and report how far that is.
+
+    While another process does so it waits; after ten seconds it ends if that one has the same embedder.
+    """
     if hasattr(os, "nice"):
         os.nice(max(0, NICE - os.nice(0)))
-    with _turn(memory.store, HANDOVER_SECONDS) as base:
-        if base is None:
-            return 0
-        with base.with_suffix(".log").open("wb") as errors:
-            os.dup2(errors.fileno(), 2)  # a crash is written there
-        return _Reporting(base.with_suffix(".json"), threading.Event()).fill(memory)
+    return _fill(memory, threading.Event())
+
+
+def _fill(memory: Memory, stop: threading.Event) -> int:
+    with _turn(memory, HANDOVER_SECONDS, stop) as base:
+        return _Reporting(base.with_suffix(".json"), memory.embeddings.name, stop).fill(memory) if base else 0
 
 
 class FillingThread:
@@ -166,13 +206,13 @@ class FillingThread:
     @property
     def running(self) -> bool:
         """Whether it computes vectors now."""
-        return self._thread is not None
+        return (thread := self._thread) is not None and thread.is_alive()
 
     def begin(self) -> None:
         """Compute what is missing; if it does so already, records that were added meanwhile, too."""
         with self._lock:
             self._again = True
-            if self._thread is None:
+            if not self.running:
                 self._thread = threading.Thread(target=self._run, name="recollect-vectors")
                 self._thread.start()
 
@@ -185,9 +225,7 @@ class FillingThread:
     def _run(self) -> None:
         while self._is_due():
             try:
-                with _turn(self._memory.store, HANDOVER_SECONDS) as base:
-                    if base is not None:
-                        _Reporting(base.with_suffix(".json"), self._stop).fill(self._memory)
+                _fill(self._memory, self._stop)
             except (RecollectError, OSError) as error:  # also a full disk: the next change tries again
                 self._memory.announce(f"vectors are missing: {getattr(error, 'message', error)}")
 
@@ -207,9 +245,9 @@ class _Stopped(Exception):
 class _Reporting:
     """Computes vectors and writes the report of this process every few seconds."""
 
-    def __init__(self, path: Path, stop: threading.Event) -> None:
-        self._path, self._stop, self._rate, self._written = path, stop, Rate(), 0.0
-        self._fields: dict[str, Any] = {"pid": os.getpid()}
+    def __init__(self, path: Path, embedder: str, stop: threading.Event) -> None:
+        self._path, self._stop, self._rate, self._written = path, stop, Rate(), -math.inf
+        self._fields: dict[str, Any] = {"pid": os.getpid(), "embedder": embedder}
 
     def fill(self, memory: Memory) -> int:
         """Compute what is missing, and leave a report only if that fails."""
@@ -220,10 +258,25 @@ class _Reporting:
         except _Stopped:
             pass
         except RecollectError as error:
-            self.write(error=" – ".join(filter(None, (error.message, error.hint))))
+            self._write(error=" – ".join(filter(None, (error.message, error.hint))))
             raise
-        self._path.unlink(missing_ok=True)
+        self.end()
         return count
+
+    def beside(self, progress: Progress | None) -> Progress:
+        """A progress that also writes the report."""
+
+        def both(done: int, total: int) -> None:
+            self(done, total)
+            if progress:
+                progress(done, total)
+
+        return both
+
+    def end(self) -> None:
+        """Remove the report: the work has ended."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def __call__(self, done: int, total: int) -> None:
         if self._stop.is_set():
@@ -231,46 +284,64 @@ class _Reporting:
         rate = self._rate(done)
         self._fields |= {"done": done, "total": total, "seconds_left": (total - done) / rate if rate else None}
         if time.monotonic() - self._written > REPORT_SECONDS:
-            self.write()
+            self._write()
             self._written = time.monotonic()
 
-    def write(self, **fields: str) -> None:
+    def _write(self, **fields: str) -> None:
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._fields | fields), encoding="utf-8")
-        new.replace(self._path)  # a reader sees a whole report
+        with contextlib.suppress(OSError):  # on a full disk the work goes on without a report
+            new.write_text(json.dumps(self._fields | fields), encoding="utf-8")
+            new.replace(self._path)  # a reader sees a whole report
 
 
 @contextlib.contextmanager
-def _turn(store: Store, patience: float | None, progress: Progress | None = None) -> Iterator[Path | None]:
-    """Hold the lock of a store. After `patience` seconds without it, or if there can be none, the path is None."""
+def _turn(
+    memory: Memory, patience: float, stop: threading.Event, progress: Progress | None = None
+) -> Iterator[Path | None]:
+    """Hold the lock of a store, without the report and the errors of an earlier process.
+
+    The path is None after `stop`, or if another process with the same embedder still works after `patience` seconds.
+    """
     from filelock import FileLock, Timeout
 
-    with contextlib.ExitStack() as stack:
-        base = None
-        try:
-            base = _base(store)
-            base.parent.mkdir(parents=True, exist_ok=True)
-            lock, end = FileLock(base.with_suffix(".lock")), None if patience is None else time.monotonic() + patience
-            while True:
-                with contextlib.suppress(Timeout):
-                    stack.enter_context(lock.acquire(timeout=REPORT_SECONDS))
-                    break
-                if end is not None and time.monotonic() > end:
-                    base = None
-                    break
-                if progress and (other := filling(store)) and other.total:
-                    progress(min(other.done, other.total - 1), other.total)
-        except OSError as error:
-            if patience is not None:
-                hint = "make it writable, or set XDG_STATE_HOME"
-                raise FailedError(f"the state folder cannot be used: {error}", hint=hint) from error
-            base = None
+    base, end = _base(memory.store), time.monotonic() + patience
+    lock = FileLock(base.with_suffix(".lock"))
+    while not stop.is_set():
+        with _state_folder(base), contextlib.suppress(Timeout):
+            lock.acquire(blocking=False)
+            break
+        other = filling(memory.store)
+        if other and other.embedder == memory.embeddings.name and time.monotonic() > end:
+            break
+        if other and other.total and progress:
+            progress(min(other.done, other.total - 1), other.total)
+        stop.wait(POLL_SECONDS)
+    if not lock.is_locked:
+        yield None
+        return
+    try:
+        with contextlib.suppress(OSError):
+            base.with_suffix(".json").unlink(missing_ok=True)
+            base.with_suffix(".log").write_bytes(b"")
         yield base
+    finally:
+        lock.release()
 
 
 def _base(store: Store) -> Path:
     """The path of a store's files in the state folder, without an ending."""
     import platformdirs
 
-    name = hashlib.blake2b(store.contents.identity.encode(), digest_size=12).hexdigest()
+    name = hashlib.blake2b(store.contents.name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
     return Path(platformdirs.user_state_dir("recollect")) / "embed" / name
+
+
+@contextlib.contextmanager
+def _state_folder(base: Path) -> Iterator[None]:
+    """Make the state folder for a block that uses it; what fails there is an error of that folder."""
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        hint = "make it writable, or set XDG_STATE_HOME"
+        raise FailedError(f"the state folder cannot be used: {error}", hint=hint) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,10 @@ from recollect.errors import ConfigError, FailedError, LlmError, RecollectError,
 from recollect.ingest.discovery import NotAFile, decode, read_file, resolve_roots
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
 from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report, in_batches
+from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
 from recollect.models.openai import open_llm
+from recollect.redaction import redact
 from recollect.stages import freshness
 from recollect.types import ActiveSpace, Filter, Progress, Record, Scope, Store
 from recollect.types.records import Change, FileState, MarkIngested, Put, SetFolderOptions, Supersede
@@ -54,11 +57,26 @@ def index(
         else:
             _index(memory.store, paths, options, report, reading)
     if embed and memory.embeddings.configured and not dry_run:
-        try:
+        with redactions_counted(memory, report), vectors_may_fail(memory):
             report.embedded = memory.embed(progress=progress)
-        except RecollectError as error:
-            memory.announce(f"indexed without vectors: {error.message}")
     return report
+
+
+@contextlib.contextmanager
+def redactions_counted(memory: Memory, report: Report) -> Iterator[None]:
+    """Report how many secrets were replaced in texts that were sent to an embedding server meanwhile."""
+    before = memory.embeddings.redacted
+    yield
+    report.redacted += memory.embeddings.redacted - before
+
+
+@contextlib.contextmanager
+def vectors_may_fail(memory: Memory) -> Iterator[None]:
+    """An error while vectors are computed is announced: keywords find what was indexed."""
+    try:
+        yield
+    except RecollectError as error:
+        memory.announce(f"indexed without vectors: {error.message}")
 
 
 def indexed_folders(
@@ -82,14 +100,15 @@ def indexed_folders(
         if options is None:
             yield [path], UNKNOWN_OPTIONS
         else:
-            mixed = any(other != options for other in inside)
-            yield [path], MIXED_OPTIONS if mixed else IndexOptions.from_dict(options)
+            chosen = IndexOptions.from_dict(options)
+            mixed = any(other is None or IndexOptions.from_dict(other) != chosen for other in inside)
+            yield [path], MIXED_OPTIONS if mixed else chosen
 
 
 def _index(
     store: Store, paths: Sequence[str | Path], options: IndexOptions, report: Report, reading: Progress | None
 ) -> None:
-    roots = resolve_roots(paths, force=options.force)
+    roots, before = resolve_roots(paths, force=options.force), store.files.roots()
     run = IndexRun(roots, store.files, options, report)
     refused: dict[str, str] = {}
     for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
@@ -98,7 +117,9 @@ def _index(
     for path, reason in refused.items():
         report.fail(path, reason)
     if not report.dry_run:
-        store.records.apply([[SetFolderOptions(str(root), options.as_dict()) for root in roots]])
+        store.records.apply([[
+            SetFolderOptions(str(root), {**options.as_dict(), FIELD: rules_after(before, root)}) for root in roots
+        ]])  # fmt: skip
 
 
 def _apply(store: Store, steps: Sequence[FileChanges], refused: dict[str, str]) -> None:
@@ -166,7 +187,8 @@ def _content(path: str) -> bytes | None:
 class Extraction:
     """The report of one run: the pieces of files, the facts found in them, and what failed.
 
-    `waiting` are pieces that had not been read before; `tokens` is an estimate of the prompts by file.
+    `waiting` are pieces that had not been read before; `tokens` is an estimate of the prompts by file; `redacted` is
+    how many secrets were replaced in the text of the files.
     """
 
     workspace: str
@@ -179,6 +201,7 @@ class Extraction:
     failed: list[tuple[Piece, str]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    redacted: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
@@ -200,6 +223,7 @@ class Extraction:
             "facts": [_fact(piece, verdict) for piece, verdict in self.verdicts],
             "failed": [{"path": piece.path, "lines": piece.lines, "error": error} for piece, error in self.failed],
             "skipped": self.skipped,
+            "redacted": self.redacted,
             "warnings": self.warnings,
         }
 
@@ -238,7 +262,7 @@ def extract(
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"{folder!r} cannot be a workspace: {error}", hint="name a folder: --workspace") from error
     report = Extraction(str(root), mode)
-    report.pieces = _pieces(root, paths, settings, report.skipped)
+    report.pieces = _pieces(root, paths, settings, report)
     waiting = _unread(store, report.pieces, scope)
     report.waiting = list(waiting.values())
     if not waiting:
@@ -252,6 +276,7 @@ def extract(
     if mode == "dry-run":
         return report
     llm = open_llm(settings.llm)
+    judge.author = llm.model
     for number, (digest, piece) in enumerate(waiting.items(), 1):
         report.sent += 1
         try:
@@ -267,8 +292,11 @@ def extract(
     return report
 
 
-def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, skipped: dict[str, str]) -> list[Piece]:
-    """The pieces of the files that the patterns name; one string may hold several patterns, separated by commas."""
+def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, report: Extraction) -> list[Piece]:
+    """The pieces of the files that the patterns name; one string may hold several patterns, separated by commas.
+
+    Secrets are replaced in the whole file, before it is cut: neither the model nor a fact gets them.
+    """
     patterns = settings.ingest.paths if paths is None else paths
     globs = [glob.strip() for glob in (patterns.split(",") if isinstance(patterns, str) else patterns) if glob.strip()]
     if not globs:
@@ -278,14 +306,17 @@ def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, skipped
         message = f"ingest.overlap ({overlap}) must be less than ingest.chunk_size ({size})"
         raise ConfigError(message, hint="`recollect config show` says where they come from")
     files, refused = expand(root, globs)
-    skipped.update(refused)
+    report.skipped.update(refused)
     pieces: list[Piece] = []
     for path in files:
         name = path.relative_to(root).as_posix()
         try:
-            pieces += split(read(path), path=str(path), name=name, size=size, overlap=overlap)
+            text, count = redact(read(path))
         except ValueError as error:
-            skipped[str(path)] = str(error)
+            report.skipped[str(path)] = str(error)
+            continue
+        report.redacted += count
+        pieces += split(text, path=str(path), name=name, size=size, overlap=overlap)
     return pieces
 
 

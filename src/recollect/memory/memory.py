@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +15,11 @@ from recollect import config
 from recollect.config import Settings
 from recollect.errors import Forbidden, UsageError
 from recollect.memory.assembly import ExternalSources, Rerankers, assemble, with_options
-from recollect.memory.calibration import Calibration
-from recollect.memory.changes import Writer, changes
+from recollect.memory.callers import ScopedWriter
+from recollect.memory.changes import changes
+from recollect.memory.closeness import ClosenessOf
 from recollect.memory.embeddings import Embeddings, filling_of, rest_of
+from recollect.memory.provenance import trusting, with_left_out
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, parse_id
 from recollect.models.embedders import EMBEDDERS, open_embedder
@@ -26,7 +27,7 @@ from recollect.models.rerankers import open_reranker
 from recollect.options import RECALL_TOKENS
 from recollect.pipeline import Pipeline
 from recollect.stores import open_store
-from recollect.types import GLOBAL, Answer, Embedder, Filter, Progress, Query, Record, Scope, Store, Work
+from recollect.types import GLOBAL, Answer, Embedder, Filter, Progress, Provenance, Query, Record, Scope, Store, Work
 
 if TYPE_CHECKING:
     from recollect.ingest.folder import Report
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from recollect.memory.folders import Excerpt, Extraction
     from recollect.memory.recall import Recall
     from recollect.moving import Moved
+    from recollect.moving.backups import SavedBackup
 
 _log = logging.getLogger("recollect")
 
@@ -41,7 +43,7 @@ MOST_LISTED = 1_000_000_000
 WORKERS = 64  # threads for sources, started as needed: a source that hangs must not block another
 
 
-class Memory(Writer):
+class Memory(ScopedWriter):
     """A store of records that can be searched. Create one with `Memory.open`.
 
     Example::
@@ -73,14 +75,15 @@ class Memory(Writer):
         self.announce = announce
         self.scope = settings.scope.scope()
         self.caller = None
+        self.provenance = Provenance()
         self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         opening: dict[str, Any] = {"announce": announce, "progress": fetching, "fetch": fetch}
         open_model = partial(open_embedder, settings=settings, **opening)
         self.embeddings = Embeddings(store.spaces, embedder, open_model, partial(rest_of, store))
         self.executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
         self.external = ExternalSources(settings, store)
-        self.calibration = Calibration(store, self.embeddings)
-        self.rerankers = Rerankers(store, self.executor, partial(open_reranker, **opening))
+        self.closeness = ClosenessOf(store)
+        self.rerankers = Rerankers(store, self.executor, partial(open_reranker, **opening), announce)
 
     @classmethod
     def open(
@@ -133,30 +136,6 @@ class Memory(Writer):
             memory = cls(opened, settings, embedder, announce=announce, fetching=fetching, fetch=fetch)
             stack.pop_all()
             return memory
-
-    def within(self, scope: Scope) -> Self:
-        """Return a view of this memory for a scoped caller, such as a client of a server.
-
-        The view behaves like a store that holds only what `scope` may see. It can change only records that the scope
-        owns, and no call can name another scope: that raises `Forbidden`. View and memory share everything; closing one
-        closes both.
-        """
-        view = copy.copy(self)
-        view.scope, view.caller, view.store = scope, scope, self.store.within(scope)
-        return view
-
-    def scoped(self, scope: Scope) -> Self:
-        """Return a view of this memory with another default scope; calls may still name other scopes.
-
-        A scoped caller can only name its own scope here; another one raises `Forbidden`.
-        """
-        if scope == self.scope:
-            return self
-        if self.caller is not None:
-            raise Forbidden("another scope than the caller's cannot be used", hint="leave the scope out")
-        view = self.within(scope)
-        view.caller = None
-        return view
 
     def __enter__(self) -> Self:
         return self
@@ -277,6 +256,13 @@ class Memory(Writer):
 
         return import_(self.store, file, merge=merge, with_folders=with_folders, steps=lambda _: progress)
 
+    def backup(self, file: str | Path, *, force: bool = False, keep: int | None = None) -> SavedBackup:
+        """Write a backup of the store and check it. In a folder it gets a dated name; the newest `keep` stay."""
+        self._require_owner("back up the store", "backup")
+        from recollect.moving.backups import backup
+
+        return backup(self.store, file, force=force, keep=keep)
+
     @traced("embed", embedded)
     def embed(self, *, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model and return how many. It can be interrupted."""
@@ -293,13 +279,14 @@ class Memory(Writer):
         """Return what the store holds, how far its indexes are, and which model made its vectors."""
         where, active = self._visible(), self.store.spaces.active
         status = self.store.status() if where is None else {"records": self.store.count(where)}
-        covered, missing = (0, status["records"]["total"])
-        if active is not None:
-            covered, missing = self.store.spaces.open(active).coverage(where)
+        covered, missing = self.store.spaces.open(active).coverage(where) if active else (0, status["records"]["total"])
         vectors: dict[str, Any] = {"embedder": active.embedder if active else None}
         if where is None:
             vectors |= {"dimension": active.dimension, "with": covered} if active else {"with": 0}
             vectors |= {"background": str(background)} if (background := filling_of(self.store)) else {}
+            from recollect.ingest.recutting import outdated
+
+            status |= {"outdated_files": older} if (older := sum(outdated(self.store.files).values())) else {}
         return {**status, "vectors": {**vectors, "without": missing}}
 
     def sources(self) -> Sequence[Mapping[str, Any]]:
@@ -332,6 +319,7 @@ class Memory(Writer):
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
+        for_model: bool = False,
         work: Work | None = None,
         **options: Any,
     ) -> Answer:
@@ -339,18 +327,20 @@ class Memory(Writer):
 
         The answer holds the results and a trace of what was done. A source that fails is named in the trace, and the
         others answer. An option that is left out or None has the value of the settings. Give filters one by one, or a
-        `Filter` as `where`. Global records are found in every scope.
+        `Filter` as `where`. Global records are found in every scope. With `for_model`, options that are not set are
+        chosen as for `recall`: only records of trusted origins are searched, results that are probably unrelated are
+        left out, and the others are reranked.
 
         Raises:
             UsageError: An option is unknown or has a wrong value.
             SearchFailed: No source answered.
             Forbidden: A scoped caller names another scope.
         """
-        named = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
-        pipeline, query = self.prepare(
-            text, work=work, limit=limit, fetch_k=fetch_k, sources=sources, **named, **options
-        )
+        named: dict[str, Any] = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
+        named |= {"limit": limit, "fetch_k": fetch_k, "sources": sources}
+        pipeline, query = self.prepare(text, for_model=for_model, work=work, **named, **options)
         answer = pipeline(query)
+        answer = with_left_out(answer, self.store) if for_model else answer
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
         missing = answer.trace.lag.get("vectors")  # of all records, as counted by the vector source
         if missing is None or (missing and self.caller is not None):
@@ -361,20 +351,28 @@ class Memory(Writer):
     def recall(self, text: str, *, tokens: int = RECALL_TOKENS, **options: Any) -> Recall:
         """Search, and return the results as one block of text for a model's context, of at most `tokens` tokens.
 
-        The block is marked as data, not instructions, and its entries are numbered; `citations` names their records.
-        `options` are those of `search`.
+        The block is marked as data, not instructions; `citations` names the records behind its numbers. Results that
+        are probably unrelated are left out; if none is left, the closest is named. `options`: as for `search`, no `by`.
         """
+        if "by" in options:
+            raise UsageError("recall has no option 'by'", hint="its blocks are made of passages; search lists files")
         from recollect.memory.recall import recall
 
-        return recall(self.search(text, **options), tokens=tokens)
+        return recall(self.search(text, for_model=True, **options), tokens=tokens)
 
-    def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
+    def prepare(
+        self, text: str, *, for_model: bool = False, work: Work | None = None, **options: Any
+    ) -> tuple[Pipeline, Query]:
         """Return the pipeline and the query that `search` would run with these options, to inspect or run them."""
         self.store.check()
         filters = {name: value for name, value in options.items() if name in FILTER_ARGUMENTS}
         named = {name: value for name, value in options.items() if name not in filters and value is not None}
         where = make_filter(filters, self.scope, self.caller)
-        return assemble(self, text, where, config.override(self.settings.search, named), work)
+        search = config.override(self.settings.search, named)
+        if for_model:
+            search = search.for_model(reranks=search.rerank is None and self.rerankers.are_ready(search.rerank_model))
+            where = where if filters.get("origin") or where.origins else trusting(where, search.trusted_origins)
+        return assemble(self, text, where, search, work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Explain why a record is or is not in the answer to `text`, and which change of options would bring it back.

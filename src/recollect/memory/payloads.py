@@ -35,6 +35,7 @@ class StoredRecord(TypedDict):
     category: str | None
     tags: list[str]
     created_at: str
+    origin: str
     importance: NotRequired[float]
     decay: NotRequired[str]
     happened_at: NotRequired[str]
@@ -45,8 +46,20 @@ class StoredRecord(TypedDict):
     source: NotRequired[str]
     path: NotRequired[str]
     lines: NotRequired[list[int]]
+    author: NotRequired[str]
+    author_session: NotRequired[str]
     text_chars: NotRequired[int]
     next_offset: NotRequired[int]
+
+
+class FurtherPassage(TypedDict):
+    """A further passage of a file: the record that holds it, and its own score."""
+
+    id: str
+    title: str
+    lines: NotRequired[list[int]]
+    snippet: str
+    score: float
 
 
 class FoundRecord(StoredRecord):
@@ -54,6 +67,7 @@ class FoundRecord(StoredRecord):
 
     snippet: str
     rank: int
+    moved: NotRequired[str]
     score: float
     fused: float
     similarity: float | None
@@ -62,6 +76,12 @@ class FoundRecord(StoredRecord):
     in_keyword: bool
     in_semantic: bool
     freshness: NotRequired[str]
+
+
+class FileResult(FoundRecord):
+    """One result of a search by file: its best passage as a record, and the further ones."""
+
+    passages: NotRequired[list[FurtherPassage]]
 
 
 class AnswerTrace(TypedDict):
@@ -78,12 +98,33 @@ class AnswerTrace(TypedDict):
     abstained: NotRequired[str]
 
 
+class ClosestRecord(TypedDict):
+    """The likeliest record of those that were all left out as unlikely; its name is its title or its first words."""
+
+    id: str
+    name: str
+    confidence: float | None
+
+
 class SearchAnswer(TypedDict):
-    """The answer to a search, best result first."""
+    """The answer to a search, best result first. Results after the first `likely` ones are probably unrelated."""
+
+    query: str
+    fusion: dict[str, Any]
+    results: list[FileResult]
+    likely: int
+    closest: NotRequired[ClosestRecord]
+    trace: AnswerTrace
+
+
+class ChunkAnswer(TypedDict):
+    """The answer for an agent, in which each chunk of a file is a result of its own."""
 
     query: str
     fusion: dict[str, Any]
     results: list[FoundRecord]
+    likely: int
+    closest: NotRequired[ClosestRecord]
     trace: AnswerTrace
 
 
@@ -96,6 +137,7 @@ class RecallBlock(TypedDict):
     citations: list[Citation]
     left_out: int
     warnings: list[str]
+    closest: NotRequired[ClosestRecord]
 
 
 class VerdictAnswer(TypedDict):

@@ -19,6 +19,7 @@ import regex
 
 from recollect.dataclass import dataclass
 from recollect.errors import UsageError
+from recollect.memory.shapes import name_of
 from recollect.options import RECALL_TOKENS
 from recollect.types import Answer, Result
 
@@ -29,6 +30,8 @@ LABEL = (
     " it for the user's words. Cite entries by their number."
 )
 NOTHING = "Nothing in memory answers this."
+NOT_SEARCHED = "Not searched, because of their origin: {count:,} of its records."
+CLOSEST = "The closest record is probably unrelated: {name} (id {id}, confidence {confidence:.2f})."
 
 STALE = {"changed": "the file has changed since", "missing": "the file is gone"}
 
@@ -53,7 +56,10 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The block of text, the records its numbers refer to, its size, and how many results had no room."""
+    """The block of text, the records its numbers refer to, its size, and how many results had no room.
+
+    `closest` is the likeliest record, if all were left out as unlikely.
+    """
 
     query: str
     text: str
@@ -61,6 +67,7 @@ class Recall:
     tokens: int = 0
     left_out: int = 0
     warnings: tuple[str, ...] = ()
+    closest: Result | None = None
 
 
 def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
@@ -82,10 +89,21 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
             entries.append(entry)
             about = (harmless(record.title, 200), record.path, record.lines, result.freshness)
             citations.append(Citation(number, record.id, *about))
-    text = fenced("\n".join(entries) or NOTHING, LABEL)
+    text = fenced("\n".join(entries) or _nothing(answer), LABEL)
     warnings = answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ())
     left_out = len(answer.results) - len(entries)
-    return Recall(answer.query.text, text, tuple(citations), count_tokens(text), left_out, warnings)
+    return Recall(answer.query.text, text, tuple(citations), count_tokens(text), left_out, warnings, answer.closest)
+
+
+def _nothing(answer: Answer) -> str:
+    """What a block without entries says."""
+    closest, others = answer.closest, answer.trace.filtered.get("origin", 0)
+    nothing = f"{NOTHING} {NOT_SEARCHED.format(count=others)}" if others else NOTHING
+    if closest is None:
+        return nothing
+    name = cut(harmless(name_of(closest.record)), _TITLE_TOKENS)
+    about = CLOSEST.format(name=name, id=_brief(closest.record.id), confidence=closest.confidence or 0.0)
+    return f"{nothing} {about}"
 
 
 def _entry(number: int, result: Result, tokens: float) -> str:
@@ -116,6 +134,8 @@ def _about(result: Result) -> str:
         lines = "-".join(map(str, dict.fromkeys(record.lines or ())))
         parts.append(f"{_brief(record.path)}:{lines}" if lines else _brief(record.path))
     parts.append(record.time.date().isoformat())
+    if record.provenance.distrust > 1:  # only if `origin` asked for it
+        parts.append(f"origin {record.origin}")
     if record.superseded_by:
         parts.append("superseded")
     if result.freshness in STALE:

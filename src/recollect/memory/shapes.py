@@ -5,24 +5,26 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recollect.fusion import METHODS
-from recollect.types import Answer, Event, Record, Scope, Trace
+from recollect.types import Answer, Event, Record, Result, Scope, Trace
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
     from recollect.memory.recall import Recall
+    from recollect.memory.rollback import Rollback
 
 FOUND_CHARACTERS = 4_000  # of a text in a list of results; `memory_get` returns all of it
 READ_CHARACTERS = 40_000  # of a text that one read returns; the rest is read from `next_offset` on
 
-RECORD = ("id", "kind", "text", "title", "scope", "category", "tags", "created_at")
+RECORD = ("id", "kind", "text", "title", "scope", "category", "tags", "created_at", "origin")
 RECORD_IF_SET = (
     "importance", "decay", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path",
-    "lines",
+    "lines", "author", "author_session",
 )  # fmt: skip
 
 
@@ -74,8 +76,52 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
         "query": answer.query.text,
         "fusion": {**fusion, "weights": dict(answer.query.weights), "fetch_k": answer.query.fetch_k},
         "results": list(_result_dicts(answer, explain)),
+        "likely": answer.likely,
+        **closest_dict(answer.closest),
         "trace": _trace_dict(answer.trace),
     }
+
+
+NAME_CHARACTERS = 100
+
+
+def name_of(record: Record, most: int = NAME_CHARACTERS) -> str:
+    """The title of a record, or else its first words, in at most so many characters."""
+    return textwrap.shorten(record.title or record.text[: 4 * most], most, placeholder=" …")
+
+
+def closest_dict(closest: Result | None) -> dict[str, Any]:
+    """The record that an empty answer names as the closest, if there is one."""
+    if closest is None:
+        return {}
+    return {"closest": {"id": closest.record.id, "name": name_of(closest.record), "confidence": closest.confidence}}
+
+
+def moved(rank: int, result: Result) -> str:
+    """Why a result is not at the rank of its fused score: `↑ from 4: reranked`; empty if it made way for others."""
+    origin = next((old for old, _ in result.moves.values()), rank)
+    up = rank < origin
+    stages = [stage for stage, (old, new) in result.moves.items() if (new < old) == up]
+    reasons = [reason for stage in stages if (reason := _reason(stage, result.factors.get(stage, 1.0), up))]
+    return f"{'↑' if up else '↓'} from {origin}: {', '.join(reasons)}" if reasons and rank != origin else ""
+
+
+RAISED = {  # stage → why it moved a result up
+    "rerank": "reranked",
+    "newer": "newer than a similar result",
+    "mmr": "different from the results above",
+}
+
+
+def _reason(stage: str, factor: float, up: bool) -> str:
+    match stage:
+        case "decay" if not up and factor < 1:
+            return "it is old"
+        case "importance" if (factor > 1) == up and factor != 1:
+            return "it is important" if up else "it is less important"
+        case "files" if (factor > 1) == up and factor != 1:
+            return "further passages of its file match" if up else "its file opens with something else"
+    return RAISED.get(stage, "") if up else ""
 
 
 def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
@@ -90,6 +136,7 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
             **_fields(result.record, RECORD[:4]),
             "snippet": result.snippet,
             "rank": rank,
+            **({"moved": words} if (words := moved(rank, result)) else {}),
             **_fields(result, ("score", "fused", "similarity"), ("confidence",)),
             "sources": shares,
             "in_keyword": "keyword" in shares,
@@ -97,6 +144,18 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
             **steps,
             **_fields(result.record, RECORD[4:], RECORD_IF_SET),
             **_fields(result, (), ("freshness",)),
+            **({"passages": list(_passage_dicts(answer, result))} if result.passages else {}),
+        }
+
+
+def _passage_dicts(answer: Answer, result: Result) -> Iterator[dict[str, Any]]:
+    for passage in result.passages:
+        answer.query.check()
+        record = passage.record
+        yield {
+            **_fields(record, ("id", "title"), ("lines",)),
+            "snippet": passage.snippet,
+            **_fields(passage, ("score",)),
         }
 
 
@@ -123,6 +182,7 @@ def recall_dict(recall: Recall) -> dict[str, Any]:
         **_fields(recall, ("query", "text", "tokens")),
         "citations": [_fields(citation, *about) for citation in recall.citations],
         **_fields(recall, ("left_out", "warnings")),
+        **closest_dict(recall.closest),
     }
 
 
@@ -137,6 +197,13 @@ def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
         "advice": verdict.advice,
         "record": record_dict(verdict.record) if verdict.record else None,
     }
+
+
+def rollback_dict(rollback: Rollback) -> dict[str, Any]:
+    """The JSON of a rollback: the records that it forgets, sets back and makes current again."""
+    names = ("forgotten", "reverted", "restored")
+    records = {name: [record_dict(record) for record in getattr(rollback, name)] for name in names}
+    return {"done": rollback.done, "purge": rollback.purge, **records}
 
 
 def event_dict(event: Event) -> dict[str, Any]:

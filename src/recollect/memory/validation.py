@@ -10,9 +10,9 @@ from typing import Any
 
 from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of
 from recollect.errors import Forbidden, UsageError
-from recollect.options import FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
+from recollect.options import ANY_ORIGIN, FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
-from recollect.types import KINDS, Filter, Record, Scope, now
+from recollect.types import KINDS, ORIGINS, Filter, Record, Scope, now
 from recollect.types.records import new_id
 
 MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a file, which `recollect index` splits
@@ -33,7 +33,8 @@ def make_record(values: Mapping[str, Any], default: Scope) -> Record:
     scope = merge_scope(default, values.get("scope"), {part: values.get(part) for part in SCOPE_PARTS})
     fields = {name: value for name, value in values.items() if value is not None and name not in _OTHERS}
     _check("text" in fields, "a record needs a text", '{"text": "…"}')
-    return Record(**{"id": new_id(), "scope": scope, **make_fields(fields)})
+    made = make_fields(fields)
+    return Record(**{"id": made.get("id") or new_id(), "scope": scope, **made})
 
 
 def make_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,13 +82,20 @@ def _filter_value(option: Option, value: Any) -> Any:
         case "time":
             return parse_time(value)
         case "names":
-            return clean_names(option.name, value)
+            return _known_names(option, clean_names(option.name, value))
     if option.allowed:
         known = is_text(value) and value in option.allowed
         _check(known, f"unknown {option.name} {brief(value)}", f"there are {', '.join(option.allowed)}")
         return (value,)
     _check(is_text(value), f"{option.name} must be text, not {brief(value)}")
     return clean(value) or None
+
+
+def _known_names(option: Option, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names for a filter; with `any` among them it admits all."""
+    for name in names if option.allowed else ():
+        _check(name in option.allowed, f"unknown {option.name} {brief(name)}", f"there are {', '.join(option.allowed)}")
+    return () if option.allowed and ANY_ORIGIN in names else names
 
 
 def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: Mapping[str, str | None]) -> Scope:
@@ -176,4 +184,6 @@ _FIELDS: Mapping[str, ValueCheck] = {
     **dict.fromkeys(("created_at", "happened_at"), _TIME),
     "expires_at": _TIME._replace(convert=partial(parse_time, ahead=True)),
     "lines": ValueCheck(_is_lines, "two line numbers", tuple),
+    "origin": one_of(ORIGINS),
+    **dict.fromkeys(("author", "author_session"), FILLED._replace(convert=clean)),
 }

@@ -16,6 +16,7 @@ from recollect.types import Progress
 
 DEFAULT = "arctic-embed-s"
 STAGING = ".staging-"
+BUILT_IN = Path(__file__).parent / "files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,10 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model, with everything that determines its output. `wheel` is the package that contains its files."""
+    """A model, with everything that determines its output.
+
+    `wheel` is the package that contains its files; a model without one is part of this package.
+    """
 
     name: str
     repository: str
@@ -51,8 +55,8 @@ class Model:
     max_tokens: int
     pooling: str
     files: tuple[ModelFile, ...]
-    wheel: str
-    wheel_size: int
+    wheel: str = ""
+    wheel_size: int = 0
     query_prefix: str = ""
     passage_prefix: str = ""
 
@@ -62,13 +66,22 @@ class Model:
         return sum(file.size for file in self.files)
 
     @property
-    def folder(self) -> str:
-        """The name of its folder in the cache; other versions of its files have other folders."""
-        return f"{self.name}-{self.files[0].sha256[:8]}"
+    def built_in(self) -> bool:
+        """Whether it came with this package."""
+        return not self.wheel
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are, or will be; other versions of its files have other folders."""
+        if self.built_in:
+            return BUILT_IN / self.name
+        return cache_root() / f"{self.name}-{self.files[0].sha256[:8]}"
 
     @property
     def fetch_command(self) -> str:
         """The command that fetches it, or repairs it."""
+        if self.built_in:
+            return "pip install --force-reinstall --no-deps recollect-search"
         return f"recollect model fetch {self.name}"
 
 
@@ -133,6 +146,18 @@ _ALL = (
             ),
         ),
     ),
+    Model(
+        name="small-reranker", repository="training/README.md",  # made from minilm-l12-reranker
+        revision="", licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=512, pooling="logit",
+        files=(
+            ModelFile(
+                "model.onnx", 18_341_059, "bb18ba6ba7e43a31c1752053db18bc7e1921666031b57286a4726e582de82586",
+            ),
+            ModelFile(
+                "tokenizer.json", 711_661, "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+            ),
+        ),
+    ),
 )  # fmt: skip
 
 MODELS: Mapping[str, Model] = MappingProxyType({model.name: model for model in _ALL})
@@ -158,7 +183,7 @@ def cache_root() -> Path:
 def model_path(name: str) -> Path:
     """The folder of a model. Raises ModelError unless every file is there and has its pinned hash."""
     model = get_model(name)
-    folder = cache_root() / model.folder
+    folder = model.folder
     if not folder.is_dir():
         raise ModelError(f"the model {name} is not on this machine ({folder})", hint=model.fetch_command)
     verify(model, folder)
@@ -176,9 +201,10 @@ def installed(name: str) -> bool:
 
 def is_here(model: Model) -> bool:
     """Whether the files of a model are here, by their names and sizes. Their hashes are checked when it is loaded."""
-    folder = cache_root() / model.folder
     try:
-        return all((folder / file.name).stat().st_size in {copy.size for copy in file.copies} for file in model.files)
+        return all(
+            (model.folder / file.name).stat().st_size in {copy.size for copy in file.copies} for file in model.files
+        )
     except OSError:
         return False
 
@@ -197,7 +223,10 @@ def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress:
 
 def remove(name: str) -> bool:
     """Delete a model's files; returns whether there were any. The model is gone at once, even if deleting fails."""
-    folder = cache_root() / get_model(name).folder
+    model = get_model(name)
+    if model.built_in:
+        raise UsageError(f"{name} is part of Recollect and cannot be removed")
+    folder = model.folder
     if not folder.is_dir():
         return False
     with staging(cache_root()) as temporary:
@@ -211,7 +240,7 @@ def install(model: Model, ready: Path) -> Path:
     Another process may install the same model at the same time: the first one stays.
     """
     verify(model, ready)
-    target = cache_root() / model.folder
+    target = model.folder
     if target.exists() and not installed(model.name):
         with contextlib.suppress(FileNotFoundError):
             target.rename(ready.parent / "damaged")

@@ -7,6 +7,7 @@ has a parameter `settings`. A package adds its own under the entry point group `
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -136,6 +137,16 @@ class CachedQueries:
         return self._cached(asker, text)
 
 
+def _local_files(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a library that downloads models itself; while offline it uses only files that are here."""
+    from recollect.network.addresses import offline
+
+    if not offline():
+        return options
+    os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    return {**options, "local_files_only": True}
+
+
 class FastembedEmbedder:
     """A model of fastembed, which downloads its models itself. A model trained with prefixes needs them here."""
 
@@ -146,7 +157,7 @@ class FastembedEmbedder:
 
         self.name = f"fastembed:{model}"
         self._prefixes = prefixes
-        self._model = TextEmbedding(model, **options)
+        self._model = TextEmbedding(model, **_local_files(options))
         self._dimension = int(self._model.embedding_size)
         # With fastembed's minor version: its releases have changed a model's pooling before.
         release = ".".join(version("fastembed").split(".")[:2])
@@ -175,7 +186,7 @@ class SentenceTransformersEmbedder:
         from sentence_transformers import SentenceTransformer
 
         self.name = f"sentence-transformers:{model}"
-        self._model = SentenceTransformer(model, **options)
+        self._model = SentenceTransformer(model, **_local_files(options))
         self._dimension = len(self._model.encode_query("dimension", show_progress_bar=False))
         prompts = [f"{kind}={prompt}" for kind, prompt in sorted(self._model.prompts.items())]
         revision = options.get("revision") or "main"

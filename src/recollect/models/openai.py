@@ -19,19 +19,22 @@ from recollect.config.settings import LlmSettings, OpenAISettings
 from recollect.dataclass import dataclass
 from recollect.errors import EmbedderError, FailedError, LlmError, UsageError
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
+from recollect.network.addresses import host_of, is_local
+from recollect.redaction import redact_json
 
 if TYPE_CHECKING:
-    import httpx2
     import numpy as np
     from numpy.typing import NDArray
 
     from recollect.config import Settings
+    from recollect.network.client import Client, Response
     from recollect.types import Matrix
 
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://localhost:11434/v1"
 
 OPENAI_MODEL = "gpt-4o-mini"  # the default language model at OpenAI; another server has no default
+PURPOSES = {EmbedderError: "embeddings", LlmError: "language model"}  # of calls, by the error that a failed one raises
 EXAMPLES = {"openai": "openai:text-embedding-3-small", "ollama": "ollama:nomic-embed-text"}
 
 BATCH = 64  # texts a request: well under every server's limit, and enough to hide the round trip
@@ -50,21 +53,22 @@ HINTS = {
 
 
 class Endpoint:
-    """A base address and its API key. The key is sent in one header, to this host only, and is never shown."""
+    """A base address and its API key. The key is sent in one header, to this host only, and is never shown.
+
+    Secrets in texts are replaced before they are sent to another machine; `redacted` counts them.
+    """
 
     def __init__(
         self, base_url: str, api_key: str | None, options: OpenAISettings | LlmSettings, failure: type[FailedError]
     ) -> None:
-        try:
-            parts, port = urlsplit(base_url), urlsplit(base_url).port
-        except ValueError:  # a port that is no number, or half an IPv6 address
-            parts, port = urlsplit(""), None
+        parts = urlsplit(base_url if host_of(base_url) else "")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"the base URL {base_url!r} is not an http or https address", hint="http://HOST:PORT/v1")
         if options.timeout <= 0 or options.retries < 0:
             raise UsageError("timeout must be above 0 and retries at least 0")
-        # Host and port, without a password that an address may contain.
-        self.host = f"{parts.hostname}:{port}" if port else parts.hostname
+        self.host = host_of(base_url)
+        self.local = is_local(parts.hostname)
+        self.redacted = 0
         self._base_url = base_url.rstrip("/")
         self._key = api_key
         self._timeout = options.timeout
@@ -73,17 +77,20 @@ class Endpoint:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The JSON of the answer. Raises the endpoint's `failure` for an error status or no answer."""
-        import httpx2
+        from recollect.network.client import CallFailed
 
+        if not self.local:
+            body, count = redact_json(body)
+            self.redacted += count
         for attempt in range(1, self._tries + 1):
             is_last = attempt == self._tries
             try:
                 response = self._client.post(self._base_url + path, json=body)
-            except httpx2.HTTPError as error:
-                if is_last or not isinstance(error, httpx2.TransportError):
+            except CallFailed as error:
+                if is_last or not error.transient:
                     tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
                     raise self._failure(
-                        f"{self.host} did not answer {tries}: {type(error).__name__}: {error}",
+                        f"{self.host} did not answer {tries}: {error}",
                         hint="check that the server runs and that base_url is right",
                     ) from error
                 retry_after = None
@@ -95,16 +102,16 @@ class Endpoint:
         return None
 
     @cached_property
-    def _client(self) -> httpx2.Client:
+    def _client(self) -> Client:
         """Made at first use. It follows no redirect: key and text are only for this host."""
-        import httpx2
+        from recollect.network.client import Client
 
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        client = httpx2.Client(headers=headers, timeout=self._timeout, follow_redirects=False)
+        client = Client(PURPOSES[self._failure], headers=headers, timeout=self._timeout)
         weakref.finalize(self, client.close)  # open connections are closed with the endpoint
         return client
 
-    def _read(self, response: httpx2.Response) -> Any:
+    def _read(self, response: Response) -> Any:
         status = f"{self.host} answered {response.status_code}"
         if response.is_redirect:
             target = urlsplit(response.headers.get("location", "")).hostname or "another path"
@@ -120,7 +127,7 @@ class Endpoint:
             raise self._failure(f"{status}: {excerpt}", hint=hint)
         try:
             return response.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._failure(f"{status} with a body that is not JSON: {excerpt}", hint=NOT_OPENAI) from error
 
 
@@ -146,6 +153,16 @@ class OpenAIEmbedder(CachedQueries):
         self._options = options
         self._dimension = options.dimensions
         super().__init__(lambda text: self._embed([text], options.query_prefix)[0])
+
+    @property
+    def remote(self) -> bool:
+        """Whether texts are sent to another machine."""
+        return not self._endpoint.local
+
+    @property
+    def redacted(self) -> int:
+        """How many secrets in texts were replaced before these were sent."""
+        return self._endpoint.redacted
 
     @property
     def fingerprint(self) -> str:
@@ -180,7 +197,7 @@ class OpenAIEmbedder(CachedQueries):
             if [int(entry["index"]) for entry in entries] != list(range(count)):
                 raise self._unexpected(f"{len(entries)} vectors that are not one for each of {count} texts")
             matrix = np.array([entry["embedding"] for entry in entries], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._unexpected("something that is not a list of vectors") from error
         dimension = self._dimension or matrix.shape[-1]
         if not dimension or matrix.shape != (len(matrix), dimension):
@@ -191,6 +208,13 @@ class OpenAIEmbedder(CachedQueries):
     def _unexpected(self, what: str) -> EmbedderError:
         hint = "check the model's name and its dimensions"
         return EmbedderError(f"{self.name}: the server answered {what}", hint=hint)
+
+
+def embedder_url(service: str, settings: OpenAISettings) -> str:
+    """The address of an embedding service: that of the settings, else the service's own."""
+    if settings.base_url or service == "ollama":
+        return settings.base_url or OLLAMA_URL
+    return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
 
 
 def open_openai(
@@ -213,11 +237,8 @@ def open_openai(
         chosen = replace(settings.openai if settings else OpenAISettings(), **options)
     except TypeError as error:
         raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
-    url = base_url or chosen.base_url
-    if service == "ollama":
-        url = url or OLLAMA_URL
-    else:
-        url = url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    url = base_url or embedder_url(service, chosen)
+    if service != "ollama":
         api_key = api_key or os.environ.get(chosen.api_key_env) or os.environ.get("OPENAI_API_KEY")
     if url == OPENAI_URL and not api_key:
         raise UsageError(f"{spec} needs an API key", hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for another server")
@@ -271,6 +292,16 @@ class Llm:
         return text
 
 
+def llm_url(settings: LlmSettings) -> str:
+    """The address of the language model: that of the settings, else `OPENAI_BASE_URL`, else OpenAI's own."""
+    return (settings.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+
+
+def is_remote(settings: LlmSettings) -> bool:
+    """Whether the language model is on another machine."""
+    return not is_local(host_of(llm_url(settings)))
+
+
 def open_llm(settings: LlmSettings | None = None, *, api_key: str | None = None, **options: Any) -> Llm:
     """A language model, ready for requests; nothing is sent yet. `options` override fields of the settings.
 
@@ -280,7 +311,7 @@ def open_llm(settings: LlmSettings | None = None, *, api_key: str | None = None,
     if settings is not None:
         api_key = api_key or os.environ.get(settings.api_key_env)
     chosen = replace(settings or LlmSettings(), **options)
-    url = (chosen.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+    url = llm_url(chosen)
     if url == OPENAI_URL and not api_key:
         raise UsageError(
             "no language model is set up: there is no API key and no endpoint",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from recollect.analysis import Analyzer, snippet
-from recollect.models.catalogue import MODELS, ensure_model
+from recollect.models.catalogue import MODELS, ensure_model, is_here
 from recollect.registry import Entry, Registry
 from recollect.types import Record
 
@@ -36,6 +36,13 @@ def open_reranker(
     if name in MODELS:
         ensure_model(name, announce=announce, progress=progress, fetch=fetch)
     return factory(spec)
+
+
+def is_ready(spec: str) -> bool:
+    """Whether a reranker can be used without fetching its files."""
+    name = spec.partition(":")[0]
+    RERANKERS.check(name)
+    return name not in MODELS or is_here(MODELS[name])
 
 
 def passage(record: Record, terms: Collection[str], analyzer: Analyzer) -> str:

@@ -24,6 +24,11 @@ NAMED = 20  # ids that an error names; more are counted
 TRUTH = ("record", "history")
 """Kinds that may not differ between two stores that are to be one. The rest is cache or state: the target's stays."""
 
+NOT_TRUSTED = (
+    "the new records have the origin `import`, which recall and agents leave out;"
+    " import an export of your own into a new store, with --with-folders"
+)
+
 Place: TypeAlias = str | Path | Store  # a path, a URL, or an open store
 
 Steps: TypeAlias = Callable[[str], Progress | None]
@@ -64,7 +69,7 @@ def copy(source: Place, target: Place, *, dry_run: bool = False, merge: bool = F
     A target that holds other records is refused, unless `merge` is to add what it lacks. A copy can be interrupted at
     any time and run again. `steps` is called with the name of each step, and returns a `Progress` for it.
     """
-    with _opened(source, required=True) as from_, from_.snapshot() as snapshot:
+    with opened(source, required=True) as from_, from_.snapshot() as snapshot:
         return _transfer(snapshot, target, from_.identity, merge=merge, dry_run=dry_run, steps=steps)
 
 
@@ -73,7 +78,7 @@ def export(source: Place, file: str | Path = exports.STANDARD, *, steps: Steps =
 
     The same content gives the same bytes, whatever store it is in.
     """
-    with _opened(source, required=True) as from_, from_.snapshot() as snapshot:
+    with opened(source, required=True) as from_, from_.snapshot() as snapshot:
         total, sums = dict(snapshot.counts()), export_format.Sum()
         parts = (part for batch in _batches(snapshot, steps("exporting"), total) for part in batch)
         exports.write(str(file), export_format.written(parts, sums))
@@ -93,14 +98,16 @@ def import_(
 
     Records come with their history and vectors. Mirrored folders and the state of their files, what was read for facts,
     cached answers and ids of external systems come only with `with_folders`, which is for an export of one's own.
+    Without it, all records have the origin `import`, whatever the export says.
     """
     with exports.read(str(file), everything=with_folders) as snapshot:
         moved = _transfer(snapshot, target, merge=merge, dry_run=dry_run, steps=steps)
-        return replace(moved, left_out=dict(snapshot.left_out))
+        notes = moved.notes if with_folders or not moved.added["record"] else (*moved.notes, NOT_TRUSTED)
+        return replace(moved, left_out=dict(snapshot.left_out), notes=notes)
 
 
 @contextlib.contextmanager
-def _opened(place: Place, *, required: bool = False) -> Iterator[Contents]:
+def opened(place: Place, *, required: bool = False) -> Iterator[Contents]:
     """The contents of a store; one that is opened here is closed again."""
     if not isinstance(place, str | Path):
         yield place.contents
@@ -125,7 +132,7 @@ class _Comparison:
 
     def add(self, part: Part, there: Part | None) -> None:
         """Compare one part with the one that has its key in the target."""
-        if part == there:
+        if _agree(part, there):
             self.same[part.kind] += 1
         elif self.leaves_out(part):
             self.kept[part.kind] += 1
@@ -181,7 +188,7 @@ def _transfer(source: Snapshot, place: Place, identity: str = "", *, merge: bool
     total = dict(source.counts())
     if dry_run and isinstance(place, str | Path) and not stores.exists(str(place)):
         return Moved(total, total, dry_run=True)
-    with _opened(place) as target:
+    with opened(place) as target:
         if identity == target.identity:
             raise UsageError("both are the same store", hint="name another one to copy to")
         with target.snapshot() as before:
@@ -226,8 +233,18 @@ def _batches(source: Snapshot, progress: Progress | None, total: Mapping[str, in
 
 
 def _same_event(part: Part, there: Part | None) -> bool:
-    """Whether two lines of history say the same, whatever their numbers."""
-    return there is not None and part.values[1:] == there.values[1:]
+    """Whether two lines of history say the same, whatever their numbers and earlier writers."""
+    return there is not None and exports.of_stranger(part).values[1:] == exports.of_stranger(there).values[1:]
+
+
+def _agree(part: Part, there: Part | None) -> bool:
+    """Whether two parts say the same. Who wrote an imported record is not known, so the target keeps what it says."""
+    if part == there or there is None:
+        return part == there
+    if part.kind == "history":
+        return part.key == there.key and _same_event(part, there)
+    imported = part.kind == "record" and "import" in (part.values[exports.ORIGIN], there.values[exports.ORIGIN])
+    return imported and part.values[: exports.ORIGIN] == there.values[: exports.ORIGIN]
 
 
 def _load(batch: list[Part], target: Contents, comparison: _Comparison, total: Mapping[str, int]) -> None:
@@ -252,7 +269,7 @@ def _verified(
             if stored and stored.kind == "history" and comparison.apart:  # under the number that it had
                 there = Part("history", (part.values[0], *stored.values[1:]))
             line = export_format.to_line(part)
-            if there is not None and (there == part or export_format.to_line(there) == line):
+            if there is not None and (_agree(part, there) or export_format.to_line(there) == line):
                 sums.add(part, line)
                 continue
             kept[part.kind] += 1

@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import io
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -17,9 +16,11 @@ from typing import IO
 
 import numpy as np
 
+from recollect.disk import replacing
 from recollect.errors import FailedError, UsageError
 from recollect.moving import format as export_format
 from recollect.stores.rows import passage_hash
+from recollect.types import now
 from recollect.types.protocols import FIELDS, Part
 from recollect.types.records import passage_of
 
@@ -30,6 +31,9 @@ CHUNK = 1 << 20
 
 DATA = ("meta", "space", "record", "history", "vector")  # the kinds of parts that every import takes over
 LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would stand above all others in every answer
+
+ORIGIN = FIELDS["record"].index("origin")  # the place of a record's origin; its author and its session follow
+WRITER = FIELDS["record"][ORIGIN:]
 
 _GZIP = b"\x1f\x8b"
 _START = b'{"recollect":"export"'
@@ -44,7 +48,7 @@ def write(place: str, content: Iterable[bytes]) -> None:
             sys.stdout.buffer.writelines(content)
             sys.stdout.buffer.flush()
         else:
-            _write_beside(Path(place).expanduser(), content)
+            _write_file(Path(place).expanduser(), content)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -54,24 +58,16 @@ def write(place: str, content: Iterable[bytes]) -> None:
         ) from error
 
 
-def _write_beside(path: Path, content: Iterable[bytes]) -> None:
-    """Write a new file beside it, which takes its place when it is complete and on the disk."""
+def _write_file(path: Path, content: Iterable[bytes]) -> None:
+    """Write a new export, or replace an earlier one when the new one is complete."""
     if path.exists() and not _is_export(path):
         raise UsageError(f"{path} exists and is no export", hint="name another file; it was left untouched")
-    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(number, "wb") as file:  # noqa: PTH123  (it is open already)
-            if path.suffix == ".gz":  # without name and time, so that the same content is the same bytes
-                with io.BufferedWriter(gzip.GzipFile("", "wb", 6, file, mtime=0), CHUNK) as zipped:
-                    zipped.writelines(content)
-            else:
-                file.writelines(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        if path.suffix == ".gz":  # without name and time, so that the same content is the same bytes
+            with io.BufferedWriter(gzip.GzipFile("", "wb", 6, file, mtime=0), CHUNK) as zipped:
+                zipped.writelines(content)
+        else:
+            file.writelines(content)
 
 
 def _is_export(path: Path) -> bool:
@@ -112,13 +108,14 @@ class ExportFile:
     An export may come from anybody. Records, their history and their vectors are data, and always read. The rest is
     what a store knows of its machine, and it would be believed: which folders are mirrored, and may be opened and read
     again; what was read for facts, and is not read again; what an id of another system stands for; cached answers.
-    That is read only with `everything`.
+    That is read only with `everything`. So is who wrote a record: without it, every record has the origin `import`.
     """
 
     def __init__(self, file: IO[bytes], name: str, *, everything: bool) -> None:
         self._file = file
         self._name = name
         self._everything = everything
+        self._session = f"import of {now().isoformat(timespec='seconds').replace('+00:00', 'Z')}"
         self._counts, self.left_out = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
         total, passages = export_format.Sum(), set[bytes]()
         for part, line in self._lines():
@@ -135,7 +132,8 @@ class ExportFile:
     def parts(self) -> Iterator[Part]:
         """The parts that are read, in the order of the file."""
         passages = set[bytes]()
-        return (part for part, _ in self._lines() if part is not None and self._takes(part, passages))
+        taken = (part for part, _ in self._lines() if part is not None and self._takes(part, passages))
+        return taken if self._everything else (of_stranger(part, self._session) for part in taken)
 
     def _takes(self, part: Part, passages: set[bytes]) -> bool:
         """Whether a part is read. A vector must be of a text in the same export: it may not stand for others."""
@@ -175,6 +173,16 @@ class ExportFile:
 def passage(part: Part) -> bytes:
     """The hash under which the vectors of a record are stored."""
     return passage_hash(passage_of(part.values[3], part.values[2]))
+
+
+def of_stranger(part: Part, session: str | None = None) -> Part:
+    """A part without what it claims about the origin of a record; `session` says when it was imported."""
+    if part.kind == "record":
+        return Part("record", (*part.values[:ORIGIN], "import", part.values[ORIGIN + 1], session))
+    if part.kind == "history" and "before" in part.values[4]:
+        before = {name: value for name, value in part.values[4]["before"].items() if name not in WRITER}
+        return Part("history", (*part.values[:4], {**part.values[4], "before": before}))
+    return part
 
 
 class _Checks:

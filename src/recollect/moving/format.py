@@ -14,7 +14,7 @@ import numpy as np
 from recollect.analysis import LANGUAGES
 from recollect.ranking import HALF_LIVES
 from recollect.stores import rows
-from recollect.types import KINDS
+from recollect.types import KINDS, ORIGINS
 from recollect.types.protocols import FIELDS, MOVED_META, Part
 
 VERSION = 1
@@ -179,6 +179,7 @@ _BEFORE: Mapping[str, Reader] = {  # what an update replaced: fields of the reco
     "text": text, "title": text, "kind": kind, "category": optional(text), "tags": _texts, "importance": share,
     "decay": optional(choice(HALF_LIVES)), "happened_at": optional(any_time), "expires_at": optional(any_time),
     "source": optional(text), "path": optional(text), "lines": optional(two_lines),
+    "origin": choice(ORIGINS), "author": optional(text), "author_session": optional(text),
 }  # fmt: skip
 
 
@@ -213,6 +214,7 @@ FORMAT: Mapping[str, Mapping[str, _Field]] = {
         "tags": _Field(_texts, (), list),
         "importance": _Field(share),
         "decay": _Field(optional(choice(HALF_LIVES)), None),
+        "origin": _Field(optional(choice(ORIGINS)), None),
         "created_at": _TIME,
         "purged": _Field(flag, default=False),
     },

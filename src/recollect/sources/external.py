@@ -18,7 +18,17 @@ from typing import Any
 
 from recollect.config import SourceSettings
 from recollect.dataclass import dataclass
-from recollect.errors import STORE_FAILED, LeftAlone, RecollectError, SourceFailed, StoreError, TimedOut, TooLong
+from recollect.errors import (
+    STORE_FAILED,
+    LeftAlone,
+    NotContacted,
+    RecollectError,
+    SourceFailed,
+    StoreError,
+    TimedOut,
+    TooLong,
+)
+from recollect.redaction import query_warning
 from recollect.sources.matcher import ExternalRow, ResultMatcher, read_rows
 from recollect.types import ExternalQuery, ExternalSystem, Notes, Query, RankedList, Scope, Source
 
@@ -164,21 +174,24 @@ class ExternalSource:
             self.breaker.enter()
         rows = self._rows(query)
         ranked = self.matcher.match(rows[: self.settings.fetch_k], query)
+        warnings = ranked.warnings + (query_warning(query.text) if getattr(self.system, "remote", False) else ())
         # A list shorter than requested is complete: the system found no more among the documents it ranked.
-        return replace(ranked, among=self.settings.fetch_k if len(rows) < self.settings.fetch_k else None)
+        among = self.settings.fetch_k if len(rows) < self.settings.fetch_k else None
+        return replace(ranked, among=among, warnings=warnings)
 
     def _rows(self, query: Query) -> list[ExternalRow]:
         """The rows of the system's answer; the breaker learns of every failure that is the system's."""
         settings, own = self.settings, time.monotonic() + self.timeout
         deadline = own if query.deadline is None else min(own, query.deadline)
-        external = ExternalQuery(query.text, settings.fetch_k, query.filter.scope, deadline)
+        external = ExternalQuery(query.text, settings.fetch_k, query.filter.scope, deadline, query.filter.origins)
         try:
             answer = ask_in_time(self.system, external, settings.timeout_ms)
             rows = read_rows(answer, settings.results, settings.fields)
         except BaseException as error:
             late = isinstance(error, TimedOut)
-            # Another query may fit, and one that had less time than the system may take proves nothing.
-            if isinstance(error, RecollectError) and not isinstance(error, TooLong) and not (late and deadline < own):
+            # Nothing is proved by a query that was too long, was not sent, or had less time than the system may take.
+            proves_nothing = isinstance(error, TooLong | NotContacted) or (late and deadline < own)
+            if isinstance(error, RecollectError) and not proves_nothing:
                 self.breaker.failed(f"no answer within {settings.timeout_ms} ms" if late else error.message)
             else:
                 self.breaker.released()
@@ -246,6 +259,8 @@ def screened(name: str) -> Iterator[None]:
         match error:
             case LeftAlone():
                 raise LeftAlone("left alone after repeated failures") from error
+            case NotContacted():
+                raise SourceFailed("the server does not contact this source now") from error
             case TooLong():
                 raise TooLong("the query is too long for this source") from error
             case TimedOut():

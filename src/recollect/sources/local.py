@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from recollect.analysis import Analyzer, lead, snippet
 from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
+from recollect.fusion import METHODS
+from recollect.ranking import Closeness
 from recollect.types import ActiveSpace, KeywordIndex, LegibilityEmbedder, Query, RankedList, Record
 
 if TYPE_CHECKING:
     from recollect.types import Vector
 
-COVERED, COVERED_ALONE = 0.1, 0.2
+COVERED = 0.2
 """Share of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
 
-Below it only incidental words match: the records use other words than the query. The second number is for a complete
-list, in which a few hits stand out from nothing. Chosen on tuning questions, see docs/benchmarks.md.
+Below it only incidental words match: the records use other words than the query. See docs/decisions/049.
 """
 
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
+FEW = 300  # visible records: among far fewer, words count half as much as meaning; among far more, as much
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: at most a second on two cores
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
+READABLE = 0.4  # legibility of a record from which on the model reads it: code has fewer letters a token than prose
+HALF = 0.5  # the trust below which meaning does not count where it would count in full
+REFUSED_S = 60.0  # pause after vectors could not be stored: computing them again and again would slow down every search
 REST = "`recollect embed` computes the rest"
 
 _catching_up = threading.Lock()  # one search at a time: many at once must not all wait for the model
+_refused: WeakKeyDictionary[object, float] = WeakKeyDictionary()  # an index that could not store vectors → until when
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +61,30 @@ class KeywordSource:
         among = min(query.depth, ranked.among or 0) if complete else None
         trust = 1.0
         if scores and ranked.max_score > 0:
-            within_reach = ranked.max_score * min(1.0, MOST_WORDS / len(terms))
-            trust = min(1.0, scores[0] / within_reach / (COVERED_ALONE if complete else COVERED))
-        return replace(ranked, among=among, trust=trust, excerpt=partial(_matching_part, terms, analyzer))
+            visible, within_reach = ranked.among or 0, ranked.max_score * min(1.0, MOST_WORDS / len(terms))
+            trust = min(1.0, scores[0] / within_reach / COVERED) * (visible + FEW) / (visible + 2 * FEW)
+        return replace(
+            ranked,
+            among=among,
+            trust=trust,
+            visible=ranked.among,
+            strength=partial(_covered, ranked.max_score) if ranked.max_score > 0 else None,
+            excerpt=partial(_matching_part, terms, analyzer),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class VectorSource:
     """Embeds the query and queries a store's vector index. Its scores are cosines.
 
-    `serving` is called in the source's own thread, with the query's deadline: loading a model must not delay the other
-    sources. While records have no vector yet, those that the `keywords` rank best get theirs first; without `keywords`
-    the source is alone, and answers with the vectors that are there.
+    `serving` is called with the query's deadline, because it may load a model. While records have no vector yet, those
+    that the `keywords` rank best get theirs first; without `keywords` the source is alone, and answers with the vectors
+    that are there. `closeness` says how the cosines of a model are read, for confidence; it gets the deadline, too.
     """
 
     serving: Callable[[float | None], ActiveSpace]
     keywords: KeywordIndex | None = None
+    closeness: Callable[[ActiveSpace, float | None], Closeness | None] | None = None
     name: str = "vector"
     bounded: bool = True
     timeout: float | None = None
@@ -78,9 +95,15 @@ class VectorSource:
         serving = self.serving(query.deadline)
         lag, share, warnings = _catch_up(serving, query, self.keywords)
         ranked = _nearest(serving, serving.embedder.query(query.text), query)
-        if ranked.trust < 1:
+        warnings += _secret_warning(query, leaves=_is_remote(serving))
+        if ranked.trust < READABLE:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
-        return replace(ranked, trust=ranked.trust * share, warnings=warnings, lag=lag)
+        if share < HALF and not METHODS[query.ranking.fusion].by_trust:
+            share = 0.0  # methods that do not read the trust leave out what has none
+        trust = ranked.trust * share
+        closeness = self.closeness(serving, query.deadline) if self.closeness and trust >= HALF else None
+        strength = closeness.strength if closeness else None
+        return replace(ranked, trust=trust, warnings=warnings, lag=lag, strength=strength)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +112,13 @@ class HydeSource:
 
     A hypothetical answer lies nearer to real answers than the query does. Beside the vector source, this is a source of
     its own, which may fail. If it `replaces` the vector source, it has its name and falls back to the query itself.
+    `remote` says whether the language model is on another machine.
     """
 
     serving: Callable[[float | None], ActiveSpace]
     write: Callable[[str], str]
     replaces: bool = False
+    remote: bool = False
     bounded: bool = True
     timeout: float | None = None
 
@@ -105,15 +130,28 @@ class HydeSource:
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
-        warnings: tuple[str, ...] = ()
+        warnings = _secret_warning(query, leaves=self.remote or _is_remote(serving))
         try:
             vector = serving.embedder.passages([self.write(query.text)])[0]
         except RecollectError as error:
             if not self.replaces:
                 raise
-            warnings = (f"HyDE fell back to the question itself: {error.message}",)
+            warnings += (f"HyDE fell back to the question itself: {error.message}",)
             vector = serving.embedder.query(query.text)
         return replace(_nearest(serving, vector, query), warnings=warnings)
+
+
+def _is_remote(serving: ActiveSpace) -> bool:
+    return bool(getattr(serving.embedder, "remote", False))
+
+
+def _secret_warning(query: Query, *, leaves: bool) -> tuple[str, ...]:
+    """The warning about a query with a secret, if the query leaves this machine."""
+    if not leaves:
+        return ()
+    from recollect.redaction import query_warning
+
+    return query_warning(query.text)
 
 
 def _nearest(serving: ActiveSpace, vector: Vector, query: Query) -> RankedList:
@@ -122,8 +160,12 @@ def _nearest(serving: ActiveSpace, vector: Vector, query: Query) -> RankedList:
     trust = 1.0
     if isinstance(serving.embedder, LegibilityEmbedder):
         best = ranked.entries[0].record.text[:READ_CHARACTERS] if ranked.entries else query.text
-        trust = min(serving.embedder.legibility(query.text), serving.embedder.legibility(best))
+        trust = min(serving.embedder.legibility(query.text), serving.embedder.legibility(best) / READABLE)
     return replace(ranked, trust=trust, excerpt=_beginning)
+
+
+def _covered(most: float, score: float) -> float:
+    return math.sqrt(max(0.0, score) / most)
 
 
 def _matching_part(terms: Sequence[str], analyzer: Analyzer, record: Record) -> str:
@@ -151,7 +193,7 @@ def _catch_up(serving: ActiveSpace, query: Query, keywords: KeywordIndex | None)
         if many:
             fair = keywords is None or _embed_head(serving, query, keywords)
         else:
-            index.save(waiting, serving.embedder.passages(waiting))
+            _embed(serving, waiting)
     except StoreError:  # its message names the store's path, which is not for every caller
         warnings.append("some records have no vector, and none can be stored now: `recollect doctor` says why")
         fair = not many or keywords is None
@@ -173,7 +215,19 @@ def _embed_head(serving: ActiveSpace, query: Query, keywords: KeywordIndex) -> b
         passages = list(dict.fromkeys(hit.record.passage for hit in best))
         known = serving.index.known(passages)
         if new := [passage for passage in passages if passage not in known]:
-            serving.index.save(new, serving.embedder.passages(new))
+            _embed(serving, new)
         return True
     finally:
         _catching_up.release()
+
+
+def _embed(serving: ActiveSpace, passages: Sequence[str]) -> None:
+    """Compute and store vectors, unless they could not be stored a moment ago."""
+    index, now = serving.index, time.monotonic()
+    if now < _refused.get(index, 0.0):
+        raise StoreError("vectors could not be stored")
+    try:
+        index.save(passages, serving.embedder.passages(passages))
+    except StoreError:
+        _refused[index] = now + REFUSED_S
+        raise

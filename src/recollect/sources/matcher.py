@@ -228,14 +228,22 @@ class ResultMatcher:
         return [row.path or known.get(row.id, "") for row in rows]
 
     def _external(self, row: ExternalRow, path: str, where: Filter) -> Record | None:
-        """A document that is not ours. It has no category, tag or date, so a filter for these excludes it."""
+        """A document that is not ours. It has no category, tag, author or date, so a filter for these excludes it."""
         text = row.text or row.title
-        if not text.strip() or where.categories or where.tags or where.since or where.until or where.as_of:
+        unknown = (
+            where.categories, where.tags, where.authors, where.author_sessions, where.since, where.until, where.as_of,
+            where.written_since, where.written_until,
+        )  # fmt: skip
+        if not text.strip() or any(unknown):
+            return None
+        if where.origins and "outside" not in where.origins:
             return None
         if (where.kinds and "outside" not in where.kinds) or (where.path and not below(path, where.path)):
             return None
         key = row.id or path or hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-        return Record(f"{self.source}:{key}", text, "outside", row.title, source=self.source, path=path or None)
+        return Record(
+            f"{self.source}:{key}", text, "outside", row.title, source=self.source, path=path or None, origin="outside"
+        )
 
 
 def nearest(records: Sequence[Record], text: str) -> Record:

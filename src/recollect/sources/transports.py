@@ -9,23 +9,23 @@ import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from recollect.config.sources import SourceSettings, fields, fill, fill_json
-from recollect.errors import RecollectError, SourceFailed, TimedOut, TooLong, UsageError
+from recollect.errors import SourceFailed, TimedOut, TooLong, UsageError
+from recollect.network.addresses import is_local
+from recollect.redaction import redact
 from recollect.sources.matcher import MOST_BYTES, excerpt, parse, secrets_of
 from recollect.types import ExternalQuery
 
 if TYPE_CHECKING:
-    import httpx2
+    from recollect.network.client import CallFailed, Client, Response
 
 HINTS = {
     401: "check the token (token_env) or the headers of this source",
@@ -42,13 +42,16 @@ _ALWAYS = {b"accept-encoding": b"identity", b"connection": b"close"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def _values(query: ExternalQuery) -> dict[str, Any]:
+def _values(query: ExternalQuery, text: str) -> dict[str, Any]:
     """What the names in a template stand for."""
-    return {"query": query.text, "fetch_k": query.fetch_k, "scope": query.scope.as_dict()}
+    return {"query": text, "fetch_k": query.fetch_k, "scope": query.scope.as_dict()}
 
 
 class HttpSystem:
-    """Sends each query to one address by GET or POST. It follows no redirect, keeps no cookie, shows no secret."""
+    """Sends each query to one address by GET or POST. It follows no redirect, keeps no cookie, shows no secret.
+
+    Secrets in a query are replaced before it is sent to another machine.
+    """
 
     def __init__(self, settings: SourceSettings) -> None:
         options = settings.options
@@ -58,7 +61,8 @@ class HttpSystem:
         self._headers: Mapping[str, str] = options.get("headers", {})
         self._token_env: str | None = options.get("token_env")
         self._lock = threading.Lock()
-        self._client: httpx2.Client | None = None
+        self._client: Client | None = None
+        self._purpose = f"source {settings.name}"
         parts = urlsplit(self._url)
         self.host = parts.netloc.rpartition("@")[2]  # without a user name or password
         if fields(parts.netloc):
@@ -66,6 +70,7 @@ class HttpSystem:
                 f"the url of the source {settings.name!r} takes its host from the query: {self.host}",
                 hint="write the host itself; {query} belongs after it",
             )
+        self.remote = not is_local(self.host)
         try:
             _ = parts.port
         except ValueError as error:
@@ -86,9 +91,11 @@ class HttpSystem:
         """The answer of the server as a JSON value. When the query is cancelled, its connection is cut."""
         if query.seconds_left <= 0:
             raise self._late()
-        connection = _Connection()
+        from recollect.network.client import CallFailed, CuttableConnection
+
+        connection = CuttableConnection()
         query.on_cancel(connection.cut)
-        values, secrets = _values(query), self._secrets
+        values, secrets = _values(query, redact(query.text)[0] if self.remote else query.text), self._secrets
         headers = {b"accept": b"application/json", b"user-agent": b"recollect"}
         content = None
         if self._body is not None:
@@ -104,21 +111,18 @@ class HttpSystem:
                 )
             headers[b"authorization"] = _header(f"Bearer {token}")
             secrets = (*secrets, token)
+        url = fill(self._url, values, partial(quote, safe="", errors="replace"))
         request: dict[str, Any] = {
-            "url": fill(self._url, values, partial(quote, safe="", errors="replace")),
             "headers": list((headers | _ALWAYS).items()),
             "content": content,
             # For each step, not for all of them: it ends an attempt to connect, where there is nothing to cut yet.
             "timeout": max(query.seconds_left, 0.001),
-            "extensions": {"trace": connection.trace},
         }
         try:
-            with self._http().stream(self._method, **request) as response:
+            with self._http().stream(self._method, url, connection=connection, **request) as response:
                 return parse(self._read(response, secrets), self.host, secrets)
-        except RecollectError:
-            raise
-        except Exception as error:  # an edge: a server's bytes can cause any error in the library
-            raise self._failure(error, query, request["url"], secrets) from error
+        except CallFailed as error:
+            raise self._failure(error, query, url, secrets) from error
         finally:
             connection.cut()
 
@@ -129,22 +133,16 @@ class HttpSystem:
         if client is not None:
             client.close()
 
-    def _http(self) -> httpx2.Client:
-        """The client, made at first use. No connection outlives its request, and no cookie is kept."""
-        from http.cookiejar import CookieJar, DefaultCookiePolicy
-
-        import httpx2
+    def _http(self) -> Client:
+        """The client, made at first use. No connection outlives its request."""
+        from recollect.network.client import Client
 
         with self._lock:
             if self._client is None:
-                self._client = httpx2.Client(
-                    follow_redirects=False,
-                    cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-                    limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-                )
+                self._client = Client(self._purpose, keep_alive=False)
             return self._client
 
-    def _read(self, response: httpx2.Response, secrets: tuple[str, ...]) -> bytes:
+    def _read(self, response: Response, secrets: tuple[str, ...]) -> bytes:
         """The body of an answer. A redirect, an error status, an encoding or too many bytes raise an error."""
         status, encoding = response.status_code, response.headers.get("content-encoding", "identity")
         if response.has_redirect_location:
@@ -176,68 +174,24 @@ class HttpSystem:
             )
         return bytes(content)
 
-    def _failure(self, error: Exception, query: ExternalQuery, url: str, secrets: tuple[str, ...]) -> SourceFailed:
+    def _failure(self, error: CallFailed, query: ExternalQuery, url: str, secrets: tuple[str, ...]) -> SourceFailed:
         """The error of the library as ours."""
-        import httpx2
-
-        if isinstance(error, httpx2.TimeoutException) or query.seconds_left <= 0:
+        if error.kind == "timeout" or query.seconds_left <= 0:
             return self._late()
         failure, hint = SourceFailed, "check that the server runs and that the url of this source is right"
-        match error:
-            case httpx2.InvalidURL():
+        match error.kind:
+            case "url":
                 failure = TooLong if len(url) > MOST_URL else SourceFailed
                 hint = "check the url of this source; a long query is better sent in a body"
-            case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol():
+            case "request":
                 hint = "check the url and the headers of this source"
-            case httpx2.ProxyError() | ImportError():
+            case "proxy":
                 hint = "check the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)"
-        reason = f"{type(error).__name__}: {excerpt(str(error), secrets)}"
+        reason = f"{error.name}: {excerpt(error.text, secrets)}"
         return failure(f"asking {self.host} failed: {reason}", hint=hint)
 
     def _late(self) -> TimedOut:
         return TimedOut(f"{self.host} did not answer in time", hint="raise timeout_ms of this source")
-
-
-@dataclass(slots=True)
-class _Connection:
-    """The connection of one request, which can be cut from another thread at any time.
-
-    It holds a duplicate of the client's socket. The original is taken over by TLS, and may be closed, and its number
-    given to another file, at the moment when it is cut; a duplicate stays valid until it is closed here.
-    """
-
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _socket: socket.socket | None = None
-    _cut: bool = False
-
-    def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Called by the client at each step (httpx2's extension `trace`)."""
-        if not event.endswith(".connect_tcp.complete"):
-            return
-        original: socket.socket = info["return_value"].get_extra_info("socket")
-        with self._lock:
-            if self._cut:
-                _shut_down(original)
-                return
-            try:
-                self._socket = original.dup()
-            except OSError:  # no file descriptor is left, and the client does not close what it has not been given yet
-                original.close()
-                raise
-
-    def cut(self) -> None:
-        """Shut the connection down, now or as soon as there is one."""
-        with self._lock:
-            self._cut = True
-            if self._socket is not None:
-                _shut_down(self._socket)
-                self._socket.close()
-                self._socket = None
-
-
-def _shut_down(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is closed already
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _header(text: str) -> bytes:
@@ -300,7 +254,7 @@ class CommandSystem:
         """Nothing stays open between two queries."""
 
     def _start(self, query: ExternalQuery) -> subprocess.Popen[bytes]:
-        values = _values(query)
+        values = _values(query, query.text)
         env: dict[str, str | bytes] = dict(os.environ)
         env.update({name: _argument(fill(value, values)) for name, value in self._env.items()})
         try:

@@ -6,6 +6,7 @@ import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import misspelt, shown_place
@@ -40,6 +41,19 @@ class StoreKind(ABC):
     def absolute(self, place: str) -> str:
         """The same place, written so that it can be used from any folder."""
         return place
+
+    def file(self, place: str) -> Path | None:  # noqa: ARG002  (for kinds that have one)
+        """The SQLite file that is the whole store, whether it exists or not; None for a store that is more than that.
+
+        A backup of such a store is a copy of its file. That of any other store is an export.
+        """
+        return None
+
+    def hosts(self, place: str) -> list[str]:
+        """The servers that opening the store contacts. Nothing is contacted to find out."""
+        from recollect.network.addresses import host_of
+
+        return [host_of(place)] if self.shared and host_of(place) else []
 
     def engine(self) -> str:
         """The name and version of what keeps the data. Raises StoreError where that version must not be used."""

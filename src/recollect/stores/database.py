@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
-from recollect.errors import StoreError
+from recollect.errors import StoreError, UsageError
 from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, usable_language
 from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex, VectorSpace, VectorSpaces
 
@@ -232,6 +232,36 @@ class SqlSpaces(VectorSpaces, ABC):
     def activate(self, space: VectorSpace) -> None:
         self.open(space)
         self._database.transact(lambda connection: set_meta(connection, "space", space.fingerprint))
+
+    def stored(self) -> list[VectorSpace]:
+        """All spaces, also those without vectors."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces ORDER BY space")
+            return [VectorSpace(*row) for row in rows]
+
+    def count(self, space: VectorSpace) -> int:
+        """How many vectors a space has."""
+        with self._database.read() as connection:
+            vectors = "SELECT count(*) FROM embeddings WHERE space = (SELECT space FROM spaces WHERE fingerprint = %s)"
+            return int(connection.execute(vectors, (space.fingerprint,)).fetchone()[0])
+
+    def clear(self, space: VectorSpace) -> None:
+        """Delete all vectors of a space, which must not be the active one. The space itself stays, empty."""
+
+        def work(connection: Any) -> None:
+            if meta(connection, "space") == space.fingerprint:
+                message = f"the vectors of {space.embedder} answer searches"
+                raise UsageError(message, hint="switch to another model first")
+            row = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
+            if row is not None:
+                connection.execute("DELETE FROM embeddings WHERE space = %s", (row[0],))
+                self._cleared(connection, row[0])
+
+        self._database.transact(work)
+
+    @abstractmethod
+    def _cleared(self, connection: Any, number: int) -> None:
+        """Let every index that is derived from the vectors of a space notice that they are gone."""
 
     @abstractmethod
     def _index(self, space: VectorSpace, number: int) -> VectorIndex: ...

@@ -134,7 +134,8 @@ class Examination:
         without = missing(chosen)
         mend = f"recollect embed --embedder {shlex.quote(self.embedder)}{self.flags}"
         if serving and serving != chosen:
-            other = f"searches use {serving[2]}, the settings say {self.embedder}: {without:,} records lack its vectors"
+            lack = f"{without:,} records lack its vectors" if without else "its vectors are there and do not answer"
+            other = f"searches use {serving[2]}, the settings say {self.embedder}: {lack}"
             return Finding("vectors", "warning", other, mend, self.embed)
         if without:
             return Finding("vectors", "warning", f"{without:,} of {total:,} records have no vector", mend, self.embed)
@@ -163,12 +164,12 @@ def examine_any(check: str, store: Store, shown: str, examination: Examination) 
     return []
 
 
-def altered(rows: Iterable[Any], place: str = "") -> tuple[Finding | None, bool]:
+def altered(rows: Iterable[Any], place: str = "", *, seconds: float = LONGEST_S) -> tuple[Finding | None, bool]:
     """Compare texts and titles with the hashes beside them; rows are (id, kind, title, text, fold, passage).
 
     Returns the failure where some differ, and whether there was time to compare all.
     """
-    end = time.monotonic() + LONGEST_S
+    end = time.monotonic() + seconds
     records: list[str] = []
     chunks, finished = True, True
     for key, kind, title, text, fold, passage in rows:

@@ -28,7 +28,7 @@ from recollect.types import (
 
 REPLACED = (  # the fields that are replaced when a record is put again under its id
     "text", "title", "kind", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
-    "path", "lines",
+    "path", "lines", "origin", "author", "author_session",
 )  # fmt: skip
 
 
@@ -98,7 +98,8 @@ class Table(ABC):
         with self.connection.pipeline():
             self.connection.execute(
                 "UPDATE records SET text = '', title = '', category = NULL, tags = %s, source = NULL, path = NULL,"
-                " first_line = NULL, last_line = NULL, fold = %s, passage = %s WHERE row = %s",
+                " first_line = NULL, last_line = NULL, author = NULL, author_session = NULL, fold = %s, passage = %s"
+                " WHERE row = %s",
                 ([], b"", b"", row),
             )
             self.connection.execute("UPDATE history SET detail = '{}' WHERE row = %s", (row,))
@@ -168,6 +169,8 @@ def _put(table: Table, change: Put) -> Record:
     if stored is not None:
         return _put_again(table, stored, change.record)
     twin = table.twin(change.record) if change.merge else None
+    if twin is not None and change.record.provenance.distrust > twin.provenance.distrust:
+        return twin  # a writer who is trusted less must not change what others wrote
     if twin is not None:
         return _put_again(table, RecordState(twin), _merged(twin, change.record))
     table.insert(change.record)
@@ -196,13 +199,18 @@ def _put_again(table: Table, stored: RecordState, record: Record) -> Record:
 
 
 def _merged(twin: Record, record: Record) -> Record:
-    """Two records of the same fact as one: fields that the later one sets win, and tags are joined."""
+    """Two records of the same fact as one: fields that the later one sets win, and tags are joined.
+
+    The text is of the writer who is trusted more.
+    """
     default = Record(id="", text="")
     fields = {
         name: getattr(record, name)
         for name in ("title", "category", "importance", "decay", "happened_at", "expires_at", "source")
         if getattr(record, name) != getattr(default, name)
     }
+    if record.provenance.distrust < twin.provenance.distrust:
+        fields |= record.provenance.as_dict()
     return replace(twin, tags=tuple(dict.fromkeys((*twin.tags, *record.tags))), **fields)
 
 
@@ -219,6 +227,12 @@ def _supersede(table: Table, change: Supersede) -> None:
         raise UsageError(
             f"{new.id!r} is not visible to everyone who can see {old.id!r}, so it cannot supersede it",
             hint="give the new record the scope of the old one, or a wider one",
+        )
+    if new.provenance.distrust > max(1, old.provenance.distrust):
+        # A search that leaves out its origin would find neither of the two.
+        raise UsageError(
+            f"{new.id!r} has the origin {new.origin}, so it cannot supersede {old.id!r}, whose origin is {old.origin}",
+            hint="if it is right, give it another origin first: recollect edit ID --origin user",
         )
     _refuse_cycle(table, old.id, new)
     at = change.at or min(max(new.time, old.time), now())

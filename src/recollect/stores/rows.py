@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import UPGRADE, EmbedderError, StoreError, UsageError
-from recollect.types import Filter, Record, Scope
+from recollect.types import ORIGINS, Filter, Record, Scope
 from recollect.types.records import EPOCH as EPOCH  # noqa: PLC0414  (times of stores)
+from recollect.types.records import default_origin
 from recollect.types.records import micros as micros  # noqa: PLC0414
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ Condition: TypeAlias = tuple[str, Sequence[Any]]  # a condition in SQL and its p
 
 COLUMNS = (  # the columns of a record without its scope; the last three are derived from the others
     "id", "kind", "text", "title", "category", "tags", "importance", "decay", "created_at", "happened_at",
-    "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path", "first_line", "last_line", "time",
-    "fold", "passage",
+    "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path", "first_line", "last_line", "origin",
+    "author", "author_session", "time", "fold", "passage",
 )  # fmt: skip
 
 
@@ -38,7 +39,8 @@ def to_row(record: Record) -> list[Any]:
         record.id, record.kind, record.text, record.title, record.category, list(record.tags), record.importance,
         record.decay, micros(record.created_at), micros(record.happened_at), micros(record.expires_at),
         micros(record.edited_at), record.superseded_by, micros(record.superseded_at), record.source, record.path, first,
-        last, micros(record.time), record.text_hash, passage_hash(record.passage),
+        last, None if record.origin == default_origin(record.kind) else record.origin, record.author,
+        record.author_session, micros(record.time), record.text_hash, passage_hash(record.passage),
     ]  # fmt: skip
 
 
@@ -46,7 +48,7 @@ def from_row(row: Sequence[Any]) -> Record:
     """The record of a row of `Dialect.select`."""
     (
         key, kind, text, title, category, tags, importance, decay, created, happened, expires, edited, superseded_by,
-        superseded_at, source, path, first, last, user, agent, session,
+        superseded_at, source, path, first, last, origin, author, author_session, user, agent, session,
     ) = row  # fmt: skip
     return Record(
         id=key,
@@ -67,6 +69,9 @@ def from_row(row: Sequence[Any]) -> Record:
         source=source,
         path=path,
         lines=None if first is None else (first, last),
+        origin=origin or default_origin(kind),
+        author=author,
+        author_session=author_session,
     )
 
 
@@ -107,7 +112,10 @@ class Dialect:
 
     def of_fields(self, where: Filter) -> Iterator[Condition]:
         """The conditions of a filter on fields of the records."""
-        for column, names in (("category", where.categories), ("kind", where.kinds)):
+        for column, names in (
+            ("category", where.categories), ("kind", where.kinds), (origin_column(where), where.origins),
+            ("author", where.authors), ("author_session", where.author_sessions),
+        ):  # fmt: skip
             if names:
                 yield f"{column} IN ({', '.join(['%s'] * len(names))})", names
         if where.tags:
@@ -120,6 +128,26 @@ class Dialect:
             yield "time >= %s", [micros(where.since)]
         if where.until:
             yield "time < %s", [micros(where.until)]
+        if where.written_since or where.written_until:
+            least, most = micros(where.written_since), micros(where.written_until)
+            bounds = [LOWEST if least is None else least, HIGHEST if most is None else most]
+            yield "(created_at >= %s AND created_at < %s OR edited_at >= %s AND edited_at < %s)", [*bounds, *bounds]
+
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1  # times before and after all others
+USUAL_ORIGINS = ("user", "file")  # the origins of records whose column `origin` is NULL
+
+
+def origin_column(where: Filter) -> str:
+    """The origin of a record in SQL. An index finds records of unusual origins by the bare column."""
+    usual = "coalesce(origin, CASE kind WHEN 'chunk' THEN 'file' ELSE 'user' END)"
+    return usual if set(USUAL_ORIGINS) & set(where.origins) else "origin"
+
+
+def unusual_origins(where: Filter) -> list[str]:
+    """The few origins that a filter leaves out, if it admits the usual ones; else none."""
+    admitted = set(where.origins)
+    return [origin for origin in ORIGINS if origin not in admitted] if admitted.issuperset(USUAL_ORIGINS) else []
 
 
 def reader(own: Scope | None, where: Filter | None) -> Scope | None:

@@ -45,6 +45,8 @@ def random_records(chance: random.Random, count: int) -> list[Record]:
             title=chance.choice(["", "", "heron", "Lake boat"]),
             kind=chance.choice(["fact", "fact", "chunk"]),
             category=chance.choice([None, "work", "home"]),
+            origin=chance.choice(["user", "file", "agent", "web"]),
+            author=chance.choice([None, "scribe"]),
             tags=tuple(chance.sample(["red", "blue"], chance.randint(0, 2))),
             scope=Scope(*(chance.choice(names) for names in ((None, None, "ada", "bob"), (None, "x"), (None, "s")))),
             created_at=chance.choice(DAYS),
@@ -63,6 +65,8 @@ def some_filters(chance: random.Random) -> Iterator[Filter]:
             categories=chance.choice([(), (), (), ("work",), ("work", "home")]),
             tags=chance.choice([(), (), (), ("red",), ("red", "blue")]),
             kinds=chance.choice([(), (), ("fact",)]),
+            origins=chance.choice([(), (), ("web",), ("user", "file", "agent", "outside"), ("user", "tool")]),
+            authors=chance.choice([(), (), (), ("scribe",)]),
             since=chance.choice(MAYBE),
             until=chance.choice(MAYBE),
             as_of=chance.choice(MAYBE),
@@ -340,9 +344,15 @@ class VisibilityContract:
             assert all_ids(store, where) == find(store, "heron", where) == found, pattern
 
     def test_a_filter_applies_to_every_way_of_reading(self, store: Store) -> None:
-        """By category, tag, kind and time, in lists, counts, facets, by text, by path and by id."""
-        one = Record("1", "heron", category="work", tags=("red", "blue"), path="/n/1.md", created_at=NOON)
-        two = replace(one, id="2", text="heron two", category="home", tags=("red",), kind="chunk", path="/n/2.md")
+        """By category, tag, kind, writer and time, in lists, counts, facets, by text, by path and by id."""
+        one = Record(
+            "1", "heron", category="work", tags=("red", "blue"), path="/n/1.md", created_at=NOON, origin="web",
+            author="crawler", author_session="s",
+        )  # fmt: skip
+        two = Record(
+            "2", "heron two", category="home", tags=("red",), kind="chunk", path="/n/2.md", created_at=NOON,
+            edited_at=DAYS[-1], origin="file",
+        )  # fmt: skip
         store_all(store, one, two)
         for where, expected in (
             (Filter(categories=("work",)), ["1"]),
@@ -353,6 +363,15 @@ class VisibilityContract:
             (Filter(since=NOON), ["1", "2"]),
             (Filter(until=NOON), []),
             (Filter(path="2.md"), ["2"]),
+            (Filter(origins=("web",)), ["1"]),
+            (Filter(origins=("file", "web")), ["1", "2"]),
+            (Filter(origins=("user", "file", "agent", "outside")), ["2"]),
+            (Filter(origins=("user",)), []),
+            (Filter(authors=("crawler", "scribe")), ["1"]),
+            (Filter(author_sessions=("t",)), []),
+            (Filter(written_since=NOON), ["1", "2"]),
+            (Filter(written_until=NOON), []),
+            (Filter(written_since=NOON + timedelta(seconds=1)), ["2"]),
         ):
             assert all_ids(store, where) == find(store, "heron", where) == expected
             assert store.count(where)["total"] == len(expected)

@@ -36,6 +36,9 @@ FULL = Record(  # a record whose fields all differ from their defaults, so that 
     kind="chunk",
     title="Ein Titel: “quoted”",
     category="technical",
+    origin="agent",
+    author="scribe",
+    author_session="s1",
     tags=("b", "a", "ünï"),
     scope=Scope("ada", "planner", "s-1"),
     importance=0.1 + 0.2,
@@ -167,6 +170,27 @@ class RecordsContract:
         (merged,) = apply(store, Put(again, merge=True))
         assert (merged.id, merged.text, merged.category, merged.title) == ("a", "tea at five", "work", "Tea")
         assert (merged.tags, merged.source, merged.importance) == (("a", "b", "c"), "phone", 0.7)
+
+    def test_a_merge_never_takes_words_of_a_less_trusted_writer(self, store: Store) -> None:
+        """What an agent repeats stays the user's, unchanged; what the user repeats becomes the user's."""
+        mine = Record("a", "tea at five")
+        apply(store, Put(mine, merge=True))
+        again = Record("b", "tea at five", title="Tea", origin="agent", author="scribe")
+        assert apply(store, Put(again, merge=True)) == store.records.get(["a"]) == [mine]
+        apply(store, Put(replace(again, id="c", text="tea at six"), merge=True))
+        (merged,) = apply(store, Put(Record("d", "tea at six"), merge=True))
+        assert (merged.id, merged.title, merged.origin, merged.author) == ("c", "Tea", "user", None)
+        assert store.records.history("c")[-1].detail["before"] == {"origin": "agent", "author": "scribe"}
+
+    @pytest.mark.parametrize("origin", ["tool", "web", "import"])
+    def test_an_untrusted_record_cannot_supersede_a_trusted_one(self, store: Store, origin: str) -> None:
+        """Else a query of trusted origins would find neither of the two."""
+        store_all(store, Record("mine", "heron"), Record("old", "crane", origin=origin))
+        store_all(store, Record("new", "stork", origin=origin))
+        with pytest.raises(UsageError, match="cannot supersede"):
+            apply(store, Supersede("mine", "new"))
+        apply(store, Supersede("old", "new"))
+        assert [record.superseded_by for record in store.records.get(["mine", "old"])] == [None, "new"]
 
     @pytest.mark.parametrize(
         "failing",

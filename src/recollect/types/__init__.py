@@ -8,7 +8,7 @@ A store contains `Record`s.
 from typing import TYPE_CHECKING
 
 # ruff: noqa: I001  (one import for each module, though every name has its alias)
-from recollect.options import KINDS as KINDS
+from recollect.options import KINDS as KINDS, ORIGINS as ORIGINS
 from recollect.types.protocols import (
     ActiveSpace as ActiveSpace,
     CachingEmbedder as CachingEmbedder,
@@ -43,6 +43,7 @@ from recollect.types.records import (
     Forget as Forget,
     MarkIngested as MarkIngested,
     MarkUndo as MarkUndo,
+    Provenance as Provenance,
     Put as Put,
     Record as Record,
     Restore as Restore,
@@ -55,6 +56,7 @@ from recollect.types.records import (
 from recollect.types.search import (
     Answer as Answer,
     Candidate as Candidate,
+    Columns as Columns,
     Contribution as Contribution,
     Hit as Hit,
     Pool as Pool,

@@ -61,12 +61,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExternalQuery:
-    """A query to an external system. `deadline` is a time of `time.monotonic`."""
+    """A query to an external system. `deadline` is a time of `time.monotonic`; `origins` are for another store."""
 
     text: str
     fetch_k: int
     scope: Scope
     deadline: float
+    origins: tuple[str, ...] = ()
     _cancelled: threading.Event = field(default_factory=threading.Event, init=False, repr=False, compare=False)
     _cleanup: list[Callable[[], None]] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -338,7 +339,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "record": (
             "id", "kind", "text", "title", "category", "tags", "user", "agent", "session", "importance", "decay",
             "created_at", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "forgotten_at",
-            "purged", "source", "path", "first_line", "last_line",
+            "purged", "source", "path", "first_line", "last_line", "origin", "author", "author_session",
         ),
         "history": ("seq", "id", "action", "at", "detail"),
         "vector": ("space", "passage", "vector"),
@@ -374,6 +375,10 @@ class Contents(Protocol):
     @property
     def identity(self) -> str:
         """The same for two openings of one store, and for no others."""
+
+    @property
+    def name(self) -> str:
+        """A name that the store keeps when its machine or server is restarted; another store has another one."""
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """The store as it is now."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -75,6 +75,35 @@ GLOBAL = Scope()
 
 
 @dataclass(frozen=True, slots=True)
+class Provenance:
+    """Who wrote a record: the kind of writer, its name, and the session in which it wrote.
+
+    A scope says who may see a record; this says whose words it holds.
+    """
+
+    origin: str = "user"
+    author: str | None = None
+    author_session: str | None = None
+
+    @property
+    def distrust(self) -> int:
+        """How little its words can be relied on: 0 for users and their files, 1 for agents, 2 for all others."""
+        return _DISTRUST.get(self.origin, 2)
+
+    def as_dict(self) -> dict[str, str | None]:
+        """As fields of a record."""
+        return {"origin": self.origin, "author": self.author, "author_session": self.author_session}
+
+
+_DISTRUST: Mapping[str, int] = {"user": 0, "file": 0, "agent": 1}
+
+
+def default_origin(kind: str) -> str:
+    """The origin of a record that names none: chunks are text of files, all others are the user's."""
+    return "file" if kind == "chunk" else "user"
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """A stored record: a `fact`, or a `chunk` of a file."""
 
@@ -96,12 +125,20 @@ class Record:
     source: str | None = None
     path: str | None = None
     lines: tuple[int, int] | None = None
+    origin: str = "user"
+    author: str | None = None
+    author_session: str | None = None
     _text_hash: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
     def time(self) -> datetime:
         """When it happened, if that is known; otherwise when it was stored."""
         return self.happened_at or self.created_at
+
+    @property
+    def provenance(self) -> Provenance:
+        """Who wrote it."""
+        return Provenance(self.origin, self.author, self.author_session)
 
     @property
     def passage(self) -> str:
@@ -118,18 +155,27 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records a query may return. Every source applies it before ranking."""
+    """Which records a query may return. Every source applies it before ranking.
+
+    `since` and `until` are about the time that a record tells of; `written_since` and `written_until` about when it was
+    stored or its text was changed.
+    """
 
     scope: Scope = GLOBAL
     categories: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+    author_sessions: tuple[str, ...] = ()
     path: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     as_of: datetime | None = None
     superseded: bool = False
     any_scope: bool = False
+    written_since: datetime | None = None
+    written_until: datetime | None = None
     now: datetime = field(default_factory=now)
 
     @property
@@ -242,6 +288,15 @@ class MarkIngested:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class SaveVectors:
+    """Store vectors of one space by the hashes of their passages, each if a record has its passage by then."""
+
+    space: int
+    vectors: Sequence[tuple[bytes, bytes]]
+
+
 Change: TypeAlias = (  # a change to a store
     Put | Supersede | Forget | Restore | ExpectUnchanged | MarkUndo | SetFileState | SetFolderOptions | MarkIngested
-)
+    | SaveVectors
+)  # fmt: skip

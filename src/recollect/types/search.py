@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 from recollect.dataclass import dataclass
 from recollect.errors import Cancelled, RecollectError, TimedOut, UnknownRecord
-from recollect.options import SearchOptions
+from recollect.options import LIKELY, SearchOptions
 from recollect.ranking import Statement, statement
 from recollect.types.records import Filter, Record
 
@@ -91,13 +91,18 @@ class Hit:
     snippet: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
 
+FileKey: TypeAlias = int | str
+"""Stands for a file among the candidates of one query: its path, or a hash of it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedRows(Sequence[Hit]):
     """The hits of a store's index in columns, best first. As hits, with their records, they are read on demand.
 
     `rows` are the store's own numbers of the records; `folds` are equal for records whose texts count as duplicates;
-    `times` are microseconds of UTC. `read` returns the records of rows, without those that are gone. `statements`
-    returns the words of rows where the index has them.
+    `times` are microseconds of UTC; `files` are equal for chunks of one file, and None for other records; `lines` are
+    the first lines of chunks in their files, and 0 for other records. `read` returns the records of rows, without those
+    that are gone. `statements` returns the words of rows where the index has them.
     """
 
     rows: Sequence[int]
@@ -106,6 +111,8 @@ class RankedRows(Sequence[Hit]):
     times: Sequence[int]
     importances: Sequence[float]
     decays: Sequence[str | None]
+    files: Sequence[FileKey | None]
+    lines: Sequence[int]
     read: Callable[[Sequence[int]], Mapping[int, Record]]
     statements: Callable[[Sequence[int]], Sequence[Statement]] | None = None
 
@@ -121,6 +128,7 @@ class RankedRows(Sequence[Hit]):
             return replace(
                 self, rows=self.rows[index], scores=self.scores[index], folds=self.folds[index],
                 times=self.times[index], importances=self.importances[index], decays=self.decays[index],
+                files=self.files[index], lines=self.lines[index],
             )  # fmt: skip
         row = self.rows[index]
         if row not in (records := self.read([row])):
@@ -151,9 +159,10 @@ class RankedList:
     `bounded` scores (a cosine) are comparable as they are. `among` is set if the list is complete: the source ranked so
     many documents, and those that are not in the list score 0. `duplicates` counts the hits that were left out because
     their text stands higher in the list, and `max_score` is the most that a keyword index could have given to a record.
-    `trust`, from 0 to 1, is how well the source understood the query. `lag` is how many records its index lacks, where
-    that is known. An index leaves `source` empty; the source that asked it fills in its own name. `excerpt` makes the
-    snippet of a record; it is called only for results that are shown.
+    `trust`, from 0 to 1, is how well the source understood the query. `visible` is the number of records that pass the
+    filter, where that is known, and `strength` turns a score into evidence for a match (`ranking.Evidence`). `lag` is
+    how many records its index lacks, where that is known. An index leaves `source` empty; the source that asked it
+    fills in its own name. `excerpt` makes the snippet of a record; it is called only for results that are shown.
     """
 
     source: str
@@ -164,10 +173,12 @@ class RankedList:
     duplicates: int = 0
     max_score: float = 0.0
     trust: float = 1.0
+    visible: int | None = None
     lag: int | None = None
     warnings: tuple[str, ...] = ()
     error: Exception | None = None
     took_ms: float = 0.0
+    strength: Callable[[float], float] | None = field(default=None, repr=False, compare=False)
     excerpt: Callable[[Record], str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -207,8 +218,8 @@ class Contribution:
 class Result:
     """One record of an answer, with everything that determined its place.
 
-    `base` is the fused score over its maximum. `factors` multiply it. `moves` names the stages that changed the rank
-    and not the score: from rank, to rank.
+    `base` is the fused score over its maximum. `factors` multiply it. `moves` names the stages that changed the rank:
+    from rank, to rank. `passages` are further passages of the same file, where results are files.
     """
 
     record: Record
@@ -221,6 +232,7 @@ class Result:
     confidence: float | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
     moves: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    passages: tuple[Result, ...] = ()
 
     @property
     def snippet(self) -> str:
@@ -238,35 +250,34 @@ class Result:
         return min(1.0, max(0.0, self.total))
 
 
+Columns: TypeAlias = tuple[bytes, int, float, str | None, FileKey | None, int]
+"""The fold, time, importance, decay class and file of a record, and its first line there."""
+
+
 class Candidate:
     """A document of the fused ranking, while the stages run. Its record is read only if somebody looks at it.
 
     `key` is its row, or its id where documents of external systems are among the candidates. `time` is in microseconds
-    of UTC. `total` is the number that candidates are sorted by: `base` times every factor.
+    of UTC. `total` is the number that candidates are sorted by: `base` times every factor. `passages` are further
+    candidates of the same `file`, which are shown with this one; `line` is its first line there, or 0.
     """
 
-    fused = base = total = 0.0
-    confidence: float | None = None
     freshness: str | None = None
     factors: Mapping[str, float] = MappingProxyType({})
     moves: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    passages: Sequence[Candidate] = ()
 
-    def __init__(
-        self,
-        pool: Pool,
-        key: int | str,
-        fold: bytes,
-        *,
-        time: int = 0,
-        importance: float = 0.5,
-        decay: str | None = None,
-    ) -> None:
+    def __init__(self, pool: Pool, key: int | str, fused: float, base: float, columns: Columns) -> None:
         self.pool = pool
         self.key = key
-        self.fold = fold
-        self.time = time
-        self.importance = importance
-        self.decay = decay
+        self.fused = fused
+        self.base = self.total = base
+        self.fold, self.time, self.importance, self.decay, self.file, self.line = columns
+
+    @property
+    def confidence(self) -> float | None:
+        """The probability that it is relevant; None where no source can judge that. Computed on demand."""
+        return self.pool.confidence(self.key)
 
     @property
     def record(self) -> Record:
@@ -296,7 +307,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.records: dict[int | str, Record] = {}
-        self.scores: Mapping[str, Mapping[int | str, float | None]] = {}  # source → its scores by key, for confidence
+        self.confidence: Callable[[int | str], float | None] = lambda _: None  # of the candidate with this key
         self.rows: RankedRows | None = None  # the rows of a store, where the keys of candidates are rows
 
     def read(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -374,8 +385,15 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The results, best first, and the trace."""
+    """The results, best first, and the trace. If all results were left out as unlikely, `closest` is the likeliest."""
 
     query: Query
     results: tuple[Result, ...] = ()
     trace: Trace = Trace()
+    closest: Result | None = None
+
+    @property
+    def likely(self) -> int:
+        """The rank of the last result that may answer the query; all that follow are probably unrelated."""
+        ranks = (rank for rank, one in enumerate(self.results, 1) if one.confidence is None or one.confidence >= LIKELY)
+        return max(ranks, default=0)

@@ -14,8 +14,8 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect.config.toml import write_private
 from recollect.dataclass import dataclass
+from recollect.disk import write_private
 from recollect.errors import UPGRADE, ConfigError, FailedError, Forbidden, UsageError
 from recollect.types import GLOBAL, Scope, now
 
@@ -188,7 +188,8 @@ class Access:
                 raise Forbidden("this server is for another scope than that token's", hint="ask that scope's server")
             caller = replace(caller, scope=scope, owner=False)
         if caller not in self._askers:
-            self._askers[caller] = Asker(caller, self.memory if caller.owner else self.memory.within(caller.scope))
+            memory = self.memory if caller.owner else self.memory.within(caller.scope)
+            self._askers[caller] = Asker(caller, memory if is_open else memory.written_by(caller.name))
         return self._askers[caller]
 
     def may_write(self, caller: Caller) -> bool:

@@ -11,7 +11,20 @@ from recollect.errors import Forbidden
 from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS
 from recollect.memory.validation import MAX_TEXT
-from recollect.options import FILTERS, GROUPS, HTTP, PAGE, RECALL_TOKENS, SCOPE, SEARCH, Bounds, Option, Slider
+from recollect.options import (
+    FILTERS,
+    GROUPS,
+    HTTP,
+    ORIGINS,
+    PAGE,
+    RECALL,
+    RECALL_TOKENS,
+    SCOPE,
+    SEARCH,
+    Bounds,
+    Option,
+    Slider,
+)
 from recollect.ranking import HALF_LIVES
 from recollect.web.access import Asker
 
@@ -92,6 +105,9 @@ def _type(option: Option) -> Any:
             return Annotated[float, Field(**low, le=high, allow_inf_nan=False)]
         case "text" if option.allowed:
             return Literal[tuple(option.allowed)]
+        case "names" if option.allowed:
+            word: Any = Literal[tuple(option.allowed)]
+            return Annotated[list[word], Field(max_length=MOST_NAMES)]
     return {"flag": bool, "names": Names, "time": When, "text": Name}[option.kind]
 
 
@@ -118,22 +134,27 @@ class ListParameters(_LISTED):  # type: ignore[misc, valid-type]
     offset: int = Field(0, ge=0, le=1_000_000_000)
 
 
-_SEARCHED = create_model(
-    "SearchFields", __base__=_Body, **_fields(*FILTERS), scope=(ScopeBody | None, None), **_fields(*SEARCH)
-)
+def _query_fields(*options: Option) -> Any:
+    """The filters, the scope and these search options as a model."""
+    scope: Any = (ScopeBody | None, None)
+    return create_model("QueryFields", __base__=_Body, **_fields(*FILTERS), scope=scope, **_fields(*options))
 
 
-class SearchBody(_SEARCHED):  # type: ignore[misc, valid-type]
-    """A query and its options; an option that is left out has the value of the server's settings.
-
-    Several categories mean any of them, several tags all of them.
-    """
+class _QueryBody(BaseModel):
+    """The fields of every query."""
 
     query: str = Field(max_length=MOST_QUERY, examples=["where is the spare key?"])
     explain: bool = Field(False, description="Also each result's factors and moves.")
 
 
-class RecallBody(SearchBody):
+class SearchBody(_QueryBody, _query_fields(*SEARCH)):  # type: ignore[misc]
+    """A query and its options; an option that is left out has the value of the server's settings.
+
+    Several categories mean any of them, several tags all of them.
+    """
+
+
+class RecallBody(_QueryBody, _query_fields(*RECALL)):  # type: ignore[misc]
     """A query whose answer is returned as one block for a model's context."""
 
     tokens: int = Field(RECALL_TOKENS, ge=LEAST_TOKENS, le=MOST_TOKENS)
@@ -156,6 +177,11 @@ class _Fields(_Body):
     happened_at: When | None = None
     expires_at: When | None = None
     source: Name | None = None
+    origin: Literal[tuple(ORIGINS)] | None = Field(  # type: ignore[valid-type]
+        None, description="Who wrote it; a token that is bound to an agent cannot name user."
+    )
+    author: Id | None = Field(None, description="The name of who wrote it.")
+    author_session: Id | None = Field(None, description="The session in which it was written.")
 
 
 class NewRecord(_Fields):
@@ -180,6 +206,8 @@ class Supersession(_Body):
     text: str | None = Field(None, min_length=1, max_length=MAX_TEXT)
     by: Id | None = None
     at: When | None = None
+    origin: Literal[tuple(ORIGINS)] | None = None  # type: ignore[valid-type]
+    author: Id | None = None
     scope: ScopeBody | None = None
 
 

@@ -75,9 +75,10 @@ async def _answered(
 def _waits(asker: Asker, body: SearchBody) -> bool:
     """Whether a search waits for others, or computes for seconds: it then gets a thread of its own."""
     settings = asker.memory.settings
-    named = {name: getattr(body, name) for name in ("hyde", "rerank", "confidence", "min_confidence")}
-    chosen = [getattr(settings.search, name) if value is None else value for name, value in named.items()]
-    return any(chosen) or bool(settings.sources) or settings.embedder.partition(":")[0] in SERVICES
+    named = {name: getattr(body, name) for name in ("hyde", "rerank")}
+    chosen = {name: getattr(settings.search, name) if value is None else value for name, value in named.items()}
+    reranks = isinstance(body, inputs.RecallBody) and chosen["rerank"] is None
+    return reranks or any(chosen.values()) or bool(settings.sources) or settings.embedder.partition(":")[0] in SERVICES
 
 
 def _bounded(make: Callable[[], Work], function: Callable[..., Any], memory: Memory, *arguments: Any) -> Any:
@@ -92,7 +93,7 @@ def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], e
 
 
 def _recalled(memory: Memory, work: Work, query: str, options: dict[str, Any], tokens: int) -> tuple[bytes, Trace]:
-    answer = memory.search(query, work=work, **options)
+    answer = memory.search(query, work=work, for_model=True, **options)
     return encoded(recall_dict(recall(answer, tokens=tokens))), answer.trace
 
 
@@ -195,7 +196,7 @@ def forget(body: inputs.Forgetting, asker: Writes) -> Json:
 @router.post("/v1/supersede", **documented(ChangedRecord))
 def supersede(body: inputs.Supersession, asker: Writes) -> Json:
     """Supersede a record by a new text or another record; returns the new record."""
-    began, memory = now(), _in_scope(asker, body.scope)
+    began, memory = now(), _in_scope(asker, body.scope).written_by(body.author, origin=body.origin)
     return _changed(memory, memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
 
 

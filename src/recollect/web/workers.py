@@ -49,7 +49,7 @@ WAITING = 4  # heavy requests of one scope that may wait; one more is refused
 PATIENCE_SECONDS = 10.0  # that a heavy request waits
 OWNER_AT_ONCE, OWNER_WAITING, OWNER_PATIENCE_SECONDS = 4, 32, 60.0  # the same for the owner
 
-WAITING_THREADS = 8  # searches at once for each core, where a server of a database computes a part of them
+WAITING_THREADS = 8  # searches at once for each core, where a database server computes a part of them
 
 AGAIN = "try again in a few seconds"
 
@@ -175,21 +175,21 @@ def _public(error: Exception) -> Exception:
 
 
 class Searches:
-    """Light requests that compute: as many at once as there are processor cores, and the waiting callers in turn.
+    """The threads of light searches: one for each processor core. Callers that wait for a thread take turns.
 
-    More threads than cores make every search slower, because they wait for each other.
+    More threads than cores would make every search slower, because the threads wait for each other.
     """
 
     def __init__(self, memory: Memory) -> None:
-        from recollect.models.onnx import usable_cores  # imports numpy, for whose threads the command cares
+        from recollect.models.onnx import usable_cores  # imports numpy, which the command must import itself
 
-        # A server of a database computes a part of each search, and the thread waits meanwhile.
+        # With a database server, a thread waits while the server computes its part of the search.
         self._free = usable_cores() * (WAITING_THREADS if kind_of(memory.settings.place).shared else 1)
         self._threads = ThreadPoolExecutor(self._free, thread_name_prefix="search")
         self._waiting: dict[Caller, deque[asyncio.Future[None]]] = {}
 
     async def run(self, caller: Caller, function: Callable[..., Made], *arguments: Any) -> Made:
-        """The result of a function, when it is this caller's turn."""
+        """Wait for this caller's turn, and return the result of a function that runs in one of the threads."""
         loop = asyncio.get_running_loop()
         if self._free:
             self._free -= 1
@@ -212,7 +212,7 @@ class Searches:
         self._threads.shutdown(wait=True)
 
     def _pass_on(self) -> None:
-        """Let the caller go next who has waited for a turn for longest, with its first request."""
+        """Start the oldest request of the caller whose last turn is longest ago."""
         while self._waiting:
             caller = next(iter(self._waiting))
             turns = self._waiting.pop(caller)

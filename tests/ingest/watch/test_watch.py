@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import apsw
 import pytest
@@ -138,6 +143,17 @@ def test_folder_that_goes_and_comes_back(begin, notes, texts):
     eventually(lambda: "b.md" in texts(), lambda: watcher.errors)
     (notes / "c.md").write_text("seen live again")
     eventually(lambda: "c.md" in texts(), lambda: watcher.errors)
+
+
+@pytest.mark.ci
+def test_folder_that_may_be_read_again_is_watched():
+    """Files that are made in it and in others later are seen at once, though some are closed when the watch begins."""
+    with tempfile.TemporaryDirectory(prefix="recollect-nobody-") as place:  # outside of pytest's own, which is closed
+        if os.geteuid() == 0:
+            os.chown(place, 65534, 65534)
+        command = [sys.executable, str(Path(__file__).with_name("reopened.py")), place]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert (ran.stdout, ran.stderr) == ("all\nall\n", "")
 
 
 def test_files_that_are_not_indexed_cause_no_pass(begin, notes, tmp_path):

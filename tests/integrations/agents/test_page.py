@@ -24,8 +24,8 @@ def test_documented_numbers_equal_the_code():
 
 
 def test_documented_flags_exist():
-    """Of `recall`, `mcp` and `trust`, or of the client programs."""
-    commands = [app.get_command(click.Context(app), name) for name in ("recall", "mcp", "trust")]
+    """Of `recall`, `mcp`, `trust` and `forget`, or of the client programs."""
+    commands = [app.get_command(click.Context(app), name) for name in ("recall", "mcp", "trust", "forget")]
     known = {flag for command in commands for option in command.params for flag in option.opts}
     theirs = {"--debug", "--plugin-dir"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)) - theirs <= known

@@ -335,7 +335,8 @@ def test_connections_lost_while_idle_are_replaced(memory: Memory, other: psycopg
 
 
 def test_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> None:
-    """While it is down each call fails at once; then the same memory works."""
+    """While it is down each call fails at once; then the same memory works. The store has the same name."""
+    name = memory.store.contents.name
     own.stop()
     try:
         began = time.monotonic()
@@ -353,6 +354,7 @@ def test_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> None:
     finally:
         own.start()
     nothing_has_changed(memory)
+    assert memory.store.contents.name == name
 
 
 @pytest.mark.ci

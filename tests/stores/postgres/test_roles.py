@@ -68,6 +68,7 @@ def test_read_only_role_cannot_call_functions_that_change_rows(place: str, role:
         assert owner.store.notes.get("key") == "kept"
         with opened(as_role(place, reader)) as memory:
             assert [result.record.id for result in memory.within(ADA).search("heron").results] == ["heron"]
+            assert memory.store.contents.name == owner.store.contents.name
 
 
 def test_service_can_write_after_a_migration(

@@ -23,8 +23,7 @@ from support.postgres import GRANTS
 from recollect import Memory, Scope
 from recollect.config import ScopeSettings, Settings
 from recollect.errors import RecollectError, StoreError, UsageError
-from recollect.stores.postgres import PostgresStore, vectors
-from recollect.stores.postgres import database as pools
+from recollect.stores.postgres import PostgresStore, connections, vectors
 from recollect.stores.rows import passage_hash
 from recollect.types import (
     EVERYTHING,
@@ -337,7 +336,7 @@ def test_listener_is_notified_only_of_visible_changes(memory: Memory, guarded: M
 
 def test_more_threads_than_connections_take_turns(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With two connections sixteen threads all get their answer."""
-    monkeypatch.setattr(pools, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
     store = PostgresStore(place)
     store.records.apply([[Put(Record("a", "heron"))]])
     with ThreadPoolExecutor(16) as threads:

@@ -12,6 +12,9 @@ import pytest
 from support import serving
 from support.forking import recollect_words
 
+from recollect import Memory
+from recollect.config import Settings
+
 pytestmark = pytest.mark.xdist_group("browser")
 
 QUESTION = "connection pool postgres"
@@ -48,6 +51,13 @@ def home(tmp_path_factory):
 def site(home):
     """The address of a server on a store with notes and facts."""
     serving.fill(home / "memory.db", home / "notes")
+    (home / "long").mkdir()
+    parts = (
+        f"## Rookery {number}\n\n" + "Herons nest in the tall alders of the rookery. " * 30 for number in (1, 2, 3)
+    )
+    (home / "long" / "herons.md").write_text("# Herons\n\n" + "\n\n".join(parts), encoding="utf-8")
+    with Memory.open(home / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
+        memory.index(home / "long")
     with serving.serving(home / "memory.db", home) as address:
         yield address
 
@@ -169,6 +179,28 @@ def test_result_shows_its_origin_and_its_score(visit):
     chunk = page.locator(".result", has_text="connection-pool-postmortem.md").first
     assert re.search(r"postmortem\.md:\d+–\d+", chunk.locator(".place").inner_text())
     assert "file changed" in chunk.inner_text()
+
+
+def test_further_passages_of_a_file_can_be_opened(visit):
+    """A file is one result; its other passages are folded, joined where they adjoin, and lead to their records."""
+    page = visit("#/search?q=herons+rookery+alders")
+    file = page.locator(".result", has_text="herons.md")
+    assert file.count() == 1
+    more = file.locator(".passages")
+    assert more.locator("summary").inner_text() == "and 2 more passages"
+    assert not more.locator("ul").is_visible()
+    more.locator("summary").click()
+    assert more.locator(".passage").count() == 2
+    assert re.search(r"lines \d+–\d+", more.locator("li").first.inner_text())
+    more.locator(".passage").first.click()
+    page.wait_for_url("**/#/record/*")
+
+
+def test_results_can_be_listed_by_chunk(visit):
+    """The control lists every chunk by itself."""
+    page = visit("#/search?q=herons+rookery+alders&by=chunk")
+    assert page.locator(".result", has_text="herons.md").count() == 3
+    assert page.locator(".passages").count() == 0
 
 
 def test_trace_is_one_line_that_opens(visit):
@@ -466,6 +498,20 @@ def test_no_results_shows_what_to_do(visit):
     assert page.get_by_role("heading", name="No results").is_visible()
     page.get_by_role("button", name="Clear the filters").click()
     page.locator(".result").first.wait_for()
+
+
+def test_empty_answer_names_the_closest_record(visit):
+    """With its confidence, and a link to it."""
+    page = visit("#/search?q=connection+pool&min_confidence=1")
+    closest = page.locator(".blank")
+    assert re.search(r"Closest, with [\d.]+: .+", closest.inner_text())
+    assert closest.get_by_role("link").get_attribute("href").startswith("#/record/")
+
+
+def test_moved_result_shows_why(visit):
+    """Where diversity raised it, the result says from which rank."""
+    page = visit("#/search?q=connection+pool&mmr=true&mmr_lambda=0.1")
+    assert re.match(r"↑ from \d+: .*different from the results above", page.locator(".moved").first.inner_text())
 
 
 @pytest.mark.ci

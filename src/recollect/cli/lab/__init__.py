@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from recollect.evaluation.recording import JudgedSets
     from recollect.memory import Memory
 
+AS_FILES = "leave it out: your own store is measured as it is"
 STUDIES: dict[str, tuple[str, str]] = {  # study → the module of its command, and its line in the help
     "run": ("run", "Measure search on judged questions."),
     "sweep": ("tune", "Measure a grid of settings, and find the depth beyond which results no longer change."),
@@ -43,6 +45,10 @@ question_options = flags(
 )
 dataset_options = flags(click.argument("dataset", required=False), question_options)
 """The flags that name judged questions, and DATASET with them."""
+
+as_files_option = click.option(
+    "--as-files", is_flag=True, help="Index each document as a markdown file, and judge results by their files."
+)
 
 
 @contextmanager
@@ -76,11 +82,21 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
             raise UsageError("a set has its own questions and judgments", hint="leave out --qrels and --queries")
         if warning := bias(Path(dataset)):
             notice(f"note: {warning}; do not choose settings by them alone")
-        return Path(dataset).resolve().name, read_dataset(Path(dataset), split=options["split"])
+        sets = read_dataset(Path(dataset), split=options["split"])
+        return Path(dataset).resolve().name, _as_files(sets) if options.get("as_files") else sets
+    if options.get("as_files"):
+        raise UsageError("--as-files needs the folder of a set", hint=AS_FILES)
     if not qrels or (asking and not queries):
         hint = "name the folder of a set, or --queries FILE --qrels FILE for your own store"
         raise UsageError("there is nothing to measure on", hint=hint)
     return Path(qrels).stem, [read_judged(Path(queries) if queries else None, Path(qrels), Path(qrels).stem)]
+
+
+def _as_files(sets: list[Dataset]) -> list[Dataset]:
+    """Have the documents of sets indexed as files."""
+    if any(one.own for one in sets):
+        raise UsageError("--as-files needs a set with a corpus.jsonl", hint=AS_FILES)
+    return [replace(one, as_files=True) for one in sets]
 
 
 def open_set(options: Mapping[str, Any], ranking: Mapping[str, Any], dataset: Dataset) -> Memory:

@@ -14,7 +14,16 @@ import click
 
 from recollect.cli import flags
 from recollect.cli.flags import command, filters_of, load_settings, read_input, search_flags
-from recollect.cli.lab import dataset_options, eval_, interval, open_set, print_findings, question_options, read_sets
+from recollect.cli.lab import (
+    as_files_option,
+    dataset_options,
+    eval_,
+    interval,
+    open_set,
+    print_findings,
+    question_options,
+    read_sets,
+)
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import FailedError, UsageError
 
@@ -36,6 +45,7 @@ _external = click.option(
 
 @command()
 @dataset_options
+@as_files_option
 @_external
 @click.option("--measures", "-m", multiple=True, metavar="NAMES", help="nDCG@10 R@5 AP P@1 … (nDCG@10 R@20 RR@10).")
 @click.option("--compare", default="default", metavar="NAMES", help="keyword, vector, rrf, weighted, default; none.")
@@ -91,7 +101,8 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
         limit, exclude_self = options["limit"] or old["settings"].get("depth"), bool(old["settings"]["exclude_self"])
         plan = TrialPlan(systems, tuple(measures), filters_of(options), limit, exclude_self)
         split = options["split"] or old["data"].get("split") or ""
-        report, _, _ = _measure(new, plan, {**options, "split": split})
+        as_files = bool(old["data"].get("as_files"))
+        report, _, _ = _measure(new, plan, {**options, "split": split, "as_files": as_files})
     checks = compare(old, report)
     fell = sum(check["fell"] for check in checks)
     emit(as_json, {"passed": not fell, "checks": checks}, partial(_print_checks, checks, fell))
@@ -144,7 +155,8 @@ def _print_report(report: Mapping[str, Any]) -> None:
     data, model = report["data"], report["settings"]["embedder"] or "runs alone"
     split = f" ({data['split']})" if data["split"] else ""
     corpora = f" in {len(data['corpora'])} corpora" if len(data["corpora"]) > 1 else ""
-    documents = f"{data['documents']:,} documents{corpora} · " if data["documents"] else ""
+    form = " as files" if data["as_files"] else ""
+    documents = f"{data['documents']:,} documents{form}{corpora} · " if data["documents"] else ""
     questions = f"{data['questions']:,} questions · {data['fingerprint']}"
     notice(f"{data['name']}{split} · {documents}{questions} · {model} · means with 95 % intervals")
     for warning in report["warnings"]:

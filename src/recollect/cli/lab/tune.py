@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.flags import command, complete_option, load_settings
-from recollect.cli.lab import check_output, dataset_options, interval, print_findings, recorded, wrap
+from recollect.cli.lab import as_files_option, check_output, dataset_options, interval, print_findings, recorded, wrap
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import UsageError
 
@@ -48,6 +48,7 @@ _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"The
 
 @command()
 @dataset_options
+@as_files_option
 @click.option(
     "--fetch-k", "depths", default=DEPTHS, callback=_listed(int, 1), metavar="LIST", help=f"Depths ({DEPTHS})."
 )
@@ -102,6 +103,7 @@ def overlap(more: tuple[str, ...], fetch_k: int | None, as_json: bool, **options
 
 @command()
 @dataset_options
+@as_files_option
 @_measure
 @click.option("--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the settings to this file.")
 @click.option("--force", is_flag=True, help="Overwrite that file.")

@@ -75,6 +75,10 @@ class LanceSpaces(SqliteSpaces):
         super().activate(space)
         self.open(space).updater.complete()
 
+    def clear(self, space: VectorSpace) -> None:
+        super().clear(space)
+        self.open(space).updater.start_again()
+
     def pending(self) -> int:
         """How many vectors of the active space are not in LanceDB yet, at most."""
         active = self.active
@@ -85,6 +89,7 @@ class LanceContents(SqliteContents):
     """Dump and load the file, which has all vectors."""
 
     _spaces: LanceSpaces
+    file = None  # an earlier version kept vectors elsewhere, which only `snapshot` has
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[SqlSnapshot]:
@@ -115,6 +120,10 @@ class LanceKind(StoreKind):
 
     def exists(self, place: str) -> bool:
         return parse_url(place).truth.exists()
+
+    def hosts(self, place: str) -> list[str]:
+        url = parse_url(place)
+        return [url.host] if url.remote else []
 
     def absolute(self, place: str) -> str:
         """The URL with the absolute path of a local folder."""

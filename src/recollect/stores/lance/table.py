@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import StoreError, UsageError
+from recollect.network.addresses import check_host, host_of
+from recollect.network.calls import record
 from recollect.registry import missing_package
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ KEPT_VERSIONS = timedelta(minutes=1)
 NO_LIMIT = 1_000_000_000
 MAX_MESSAGE = 300
 
+PURPOSE = "store"  # of connections to object storage, where calls are counted
+
 _FAILURES = (RuntimeError, ValueError, OSError)
 _PARAMETERS = ("truth", "batch", "endpoint", "region")
 _EXAMPLES = "lancedb:///home/ada/memory, or lancedb://s3://bucket/prefix?truth=/home/ada/memory.db"
@@ -53,6 +57,11 @@ class LanceUrl:
     batch: int = BATCH
     endpoint: str | None = None
     region: str | None = None
+
+    @property
+    def host(self) -> str:
+        """The server of the object storage; without an endpoint, the bucket, whose server LanceDB chooses."""
+        return host_of(self.endpoint or "") or self.dataset.partition("/")[2].strip("/").partition("/")[0]
 
     @property
     def options(self) -> dict[str, str]:
@@ -250,6 +259,9 @@ class LanceTable:
         return table
 
     def _database(self) -> Any:
+        if self._url.remote:
+            check_host(self._url.host, PURPOSE)
+            record(self._url.host, PURPOSE, calls=1, sent=None, received=None)
         os.environ.setdefault("LANCEDB_LOG", "error")  # keeps its own messages off standard error
         try:
             import lancedb

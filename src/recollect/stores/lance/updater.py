@@ -128,6 +128,11 @@ class TableUpdater:
             self._replace_incomplete()
         self._update(LOCK_SECONDS, optimize=True)
 
+    def start_again(self) -> None:
+        """Start an empty table after all vectors were deleted; every process that reads the old one notices."""
+        with self._locked(LOCK_SECONDS):
+            self._start_new_table(self.state())
+
     def scrub(self) -> None:
         """Write a new table if the present one has vectors without a record. Deleting rows would leave their bytes."""
         with contextlib.suppress(TableLost):  # a lost table has nothing to remove
@@ -234,7 +239,8 @@ class TableUpdater:
             if "lance_held" in vector_tables(connection):
                 connection.execute("DELETE FROM lance_held WHERE space = ?", (self._space,))
             self._new_state().save(connection, self._space)
-        self.table(old).drop()
+        if old.table:
+            self.table(old).drop()
 
     def _file_numbers(self, up_to: int = sys.maxsize) -> NDArray[np.int64]:
         with self._database.read() as connection:

@@ -17,7 +17,7 @@ from recollect.stores.rows import check_dimension
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.rows import Connection, integers, sequence
-from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors, changed_rows
+from recollect.stores.sqlite.vectors import SqliteVectors, changed_rows
 from recollect.stores.sqlite.visible import Visible, best
 from recollect.types import Filter, RankedList, VectorSpace
 
@@ -32,6 +32,7 @@ CANDIDATES, MORE_CANDIDATES = 4, 200
 OVERSAMPLING = 1.2
 """Factor on the number that LanceDB is asked for, beyond what the share of visible vectors makes necessary."""
 
+MARGIN = 1e-5  # more than the error of a cosine in single precision
 MAX_TRIES = 20
 PENDING_BATCHES = 4  # a search commits pending vectors itself when so many batches of them have piled up
 
@@ -94,6 +95,8 @@ class LanceVectors(SqliteVectors):
             covered, without = self._covered(connection, where)
         return len(covered), len(without)
 
+    saving = None  # type: ignore[assignment]  # `save` has to know of every vector
+
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         """Save vectors in the file, and commit them to LanceDB when a batch is full."""
         super().save(passages, vectors)
@@ -106,12 +109,6 @@ class LanceVectors(SqliteVectors):
             mask = self._index.visible(connection, where).by_row
             numbers = np.where(mask, numbers[: len(mask)], GONE)
         return np.flatnonzero(numbers > WITHOUT), np.flatnonzero(numbers == WITHOUT)
-
-    def scrub(self) -> bool:
-        """Rewrite files that were made while the same file was used without LanceDB."""
-        with self._database.read() as connection:
-            made = self._index.files_of(connection, self._number) is not None
-        return super().scrub() if made else True
 
     def _recover(self) -> None:
         """Build a lost table again. A read-only store searches the vectors in the file instead."""

@@ -14,10 +14,12 @@ from recollect.errors import StoreError
 from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
 from recollect.stores.health import Examination, Finding
+from recollect.stores.postgres.additions import CHANNEL
+from recollect.stores.postgres.connections import CONNECTION_LOST, Connection
 from recollect.stores.postgres.contents import PostgresContents
-from recollect.stores.postgres.database import CONNECTION_LOST, Connection, PostgresDatabase, translated
+from recollect.stores.postgres.database import PostgresDatabase, server_hosts, translated
 from recollect.stores.postgres.keywords import PostgresKeywords
-from recollect.stores.postgres.records import CHANNEL, PostgresJoins, PostgresNotes, PostgresRecords
+from recollect.stores.postgres.records import PostgresJoins, PostgresNotes, PostgresRecords
 from recollect.stores.postgres.rows import visible_scopes
 from recollect.stores.postgres.schema import migrate
 from recollect.stores.postgres.vectors import PostgresSpaces
@@ -59,7 +61,7 @@ class PostgresStore(SqlStore):
     def within(self, scope: Scope) -> PostgresStore:
         """The same store, whose transactions all name this scope to row-level security."""
         view = copy.copy(self)
-        view.records = PostgresRecords(self._database, self.keywords, scope)
+        view.records = self.records.within(scope)
         view.spaces = self.spaces.within(scope)
         view.files = SqlFiles(self._database, scope)
         view.joins = PostgresJoins(self._database, scope)
@@ -103,6 +105,9 @@ class PostgresKind(StoreKind):
 
     def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> PostgresStore:
         return PostgresStore(place, language=language, read_only=read_only)
+
+    def hosts(self, place: str) -> list[str]:
+        return server_hosts(place)
 
     def exists(self, place: str) -> bool:
         with contextlib.closing(PostgresDatabase(place, read_only=True)) as database, database.read() as connection:

@@ -14,10 +14,11 @@ from psycopg import errors as pg
 
 from recollect.errors import StoreError
 from recollect.stores import contents
-from recollect.stores.postgres.database import BEGIN_READ, DIALECT, Connection, PostgresDatabase, translated
+from recollect.stores.postgres.additions import CHANNEL
+from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.database import BEGIN_READ, DIALECT, PostgresDatabase, translated
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, IndexWriter
-from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
 from recollect.types import Progress, Record, Scope, VectorSpace
@@ -54,6 +55,14 @@ class PostgresContents(Contents):
         row = self._database.one(
             f"SELECT extract(epoch FROM pg_postmaster_start_time()), oid, '{self._database.schema}'::regnamespace::oid"
             " FROM pg_database WHERE datname = current_database()"
+        )
+        return f"postgresql {' '.join(map(str, row))}"
+
+    @property
+    def name(self) -> str:
+        row = self._database.one(
+            f"SELECT system_identifier, oid, '{self._database.schema}'::regnamespace::oid"
+            " FROM pg_control_system(), pg_database WHERE datname = current_database()"
         )
         return f"postgresql {' '.join(map(str, row))}"
 

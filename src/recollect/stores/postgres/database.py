@@ -6,50 +6,40 @@ import logging
 import os
 import random
 import re
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import errors as pg
 from psycopg import sql
-from psycopg.abc import Buffer
-from psycopg.adapt import AdaptersMap
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
-from psycopg.rows import TupleRow
-from psycopg.types.string import StrDumperUnknown
 
 from recollect.config import parameters, shown_place
-from recollect.errors import StoreError, UsageError
+from recollect.errors import NotContacted, StoreError, UsageError
 from recollect.stores.database import Reading, SqlDatabase
+from recollect.stores.postgres.connections import (
+    ADAPTERS,
+    CONNECTION_LOST,
+    MAX_CONNECTIONS,
+    WAIT_SECONDS,
+    Connection,
+    ConnectionPool,
+    hosts_of,
+)
 from recollect.stores.rows import Condition, Dialect
 from recollect.types import GLOBAL, Scope
 
-Connection: TypeAlias = psycopg.Connection[TupleRow]
 T = TypeVar("T")
-
-WAIT_SECONDS = 30  # how long to wait for a free connection, and for a lock
-
-MAX_CONNECTIONS = 16
-
-CONNECTION_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.ExclusionViolation)
 """Errors that mean: another transaction was first. The transaction is tried again."""
 
 _NOISE = re.compile(r"^connection (failed|is bad): |\s*Is the server running .*\?$")
 """What the driver adds before and after the server's text."""
-
-CONNECTION_DEFAULTS = {  # parameters that apply unless the URL sets them
-    "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
-    "tcp_user_timeout": "40000", "application_name": "recollect", "client_encoding": "utf8",
-}  # fmt: skip
 
 MAX_TRIES = 10
 """Attempts of a transaction that conflicts with others, and of a search that does with a change of the language."""
@@ -68,10 +58,6 @@ _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _log = logging.getLogger(__name__)
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # keeps its warnings off the terminal
 
-_ESCAPE = "\x10"
-_ESCAPED = re.compile(f"{_ESCAPE}([{_ESCAPE}0])")
-
-
 DIALECT = Dialect(
     records="records JOIN scopes USING (scope)",
     in_scopes="records.scope IN (SELECT scope FROM scopes WHERE {})",
@@ -82,36 +68,6 @@ DIALECT = Dialect(
     wildcards=str.maketrans({"*": "%", "\\": "\\\\", "%": "\\%", "_": "\\_"}),
     lock=" FOR UPDATE OF records",
 )
-
-
-class _TextDumper(StrDumperUnknown):
-    """Writes NUL, which PostgreSQL's text type cannot hold, as two characters."""
-
-    def dump(self, obj: str) -> Buffer | None:
-        if "\0" in obj or _ESCAPE in obj:
-            obj = obj.replace(_ESCAPE, _ESCAPE * 2).replace("\0", f"{_ESCAPE}0")
-        return obj.encode()
-
-
-def unescaped(value: Any) -> Any:
-    """What `_TextDumper` wrote, as it was: a string, or a list of strings."""
-    if isinstance(value, list):
-        return [unescaped(item) for item in value]
-    if isinstance(value, str) and _ESCAPE in value:
-        return _ESCAPED.sub(lambda match: "\0" if match[1] == "0" else _ESCAPE, value)
-    return value
-
-
-def _row(values: Sequence[Any]) -> TupleRow:
-    for value in values:  # a loader in Python, called for each text, would take several times as long
-        kind = value.__class__
-        if (kind is str and _ESCAPE in value) or (kind is list and value):
-            return tuple(map(unescaped, values))
-    return tuple(values)
-
-
-ADAPTERS = AdaptersMap(psycopg.adapters)  # how values travel: every string may hold every character
-ADAPTERS.register_dumper(str, _TextDumper)
 
 
 @contextlib.contextmanager
@@ -148,101 +104,6 @@ def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[str, str
     yield "", "`recollect doctor` may know more"
 
 
-class ConnectionPool:
-    """Connections to one server that are reused. Safe to use from many threads; it has no thread of its own.
-
-    A new connection is made when none is idle, so that an error of the server is raised at once.
-    """
-
-    def __init__(self, url: str, prepare: str, address: str) -> None:
-        self._address = address
-        self._parameters: dict[str, Any] = {**CONNECTION_DEFAULTS, **conninfo_to_dict(url)}
-        self._prepare = prepare
-        self._idle: list[Connection] = []
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self._closed = False
-
-    @contextlib.contextmanager
-    def transaction(self, begin: str) -> Iterator[Connection]:
-        """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error."""
-        with self._begun((begin, ())) as (connection, _):
-            yield connection
-            if _run(connection, [("COMMIT", ())])[0].statusmessage != "COMMIT":
-                raise psycopg.OperationalError("the server rolled the transaction back")
-
-    def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        """The first row of a statement's result, in one round trip."""
-        with self._begun((statement, values)) as (_, cursor):
-            return cursor.fetchone()
-
-    def at_once(self, statements: Sequence[Condition]) -> None:
-        """Run statements in one transaction and one round trip."""
-        with self._begun(*statements):
-            pass
-
-    def connect(self) -> Connection:
-        """A new connection outside the pool and outside transactions."""
-        connection = psycopg.connect(**self._parameters, autocommit=True, context=ADAPTERS, row_factory=lambda _: _row)
-        try:
-            connection.execute(self._prepare)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def close(self) -> None:
-        """Close idle connections now, and the others when they are returned."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
-
-    @contextlib.contextmanager
-    def _begun(self, *statements: Condition) -> Iterator[tuple[Connection, psycopg.Cursor[TupleRow]]]:
-        if not self._slots.acquire(timeout=WAIT_SECONDS):
-            message = f"{self._address}: all connections were in use for {WAIT_SECONDS} seconds"
-            raise StoreError(message, hint="try again")
-        try:
-            connection, cursor = self._first(*statements)
-            try:
-                yield connection, cursor
-            finally:
-                self._return(connection)
-        finally:
-            self._slots.release()
-
-    def _first(self, *statements: Condition) -> tuple[Connection, psycopg.Cursor[TupleRow]]:
-        """An idle connection that was lost is replaced."""
-        while True:
-            try:
-                connection, fresh = self._idle.pop(), False
-            except IndexError:
-                connection, fresh = self.connect(), True
-            try:
-                return connection, _run(connection, statements)[-1]
-            except CONNECTION_LOST:
-                connection.close()
-                if fresh:
-                    raise
-            except BaseException:
-                self._return(connection)
-                raise
-
-    def _return(self, connection: Connection) -> None:
-        with contextlib.suppress(psycopg.Error):
-            if connection.info.transaction_status != TransactionStatus.IDLE:
-                connection.execute("ROLLBACK")
-            if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-
-def _run(connection: Connection, statements: Sequence[Condition]) -> list[psycopg.Cursor[TupleRow]]:
-    """The results of statements, of which several go to the server at once."""
-    with connection.pipeline() if len(statements) > 1 else contextlib.nullcontext():
-        return [connection.execute(statement, values or None) for statement, values in statements]
-
-
 @dataclass(slots=True)
 class _Snapshot:
     """A read transaction that several reads use, and the scope that it acts as now."""
@@ -251,6 +112,14 @@ class _Snapshot:
     connection: Connection
     scope: Scope
     begun: float
+
+
+def server_hosts(url: str) -> list[str]:
+    """The hosts of the server and of its replica."""
+    main, own = _split(url)
+    urls = [main, *([own["read"]] if "read" in own else [])]
+    with translated(shown_place(url)):
+        return [host for each in urls for host in hosts_of(psycopg.conninfo.conninfo_to_dict(each))]
 
 
 class PostgresDatabase(SqlDatabase):
@@ -316,15 +185,35 @@ class PostgresDatabase(SqlDatabase):
             with reading.lock:
                 self._end(reading)
 
-    def write(self, work: Callable[[Connection], T], scope: Scope | None = None, *, notify: str = "") -> T:
-        """Run `work` in one transaction; again if it conflicts with another. A channel may be told of the commit."""
-        begin = f"{_BEGIN_WRITE}; {set_scope(scope)}"
-        if notify:
-            begin += f"; SELECT pg_notify('{notify}', '{self.schema}')"
+    def write(
+        self,
+        work: Callable[..., T],
+        scope: Scope | None = None,
+        *,
+        first: Sequence[Condition] = (),
+        notify: str = "",
+        changed: Callable[[T], bool] = lambda _: True,
+    ) -> T:
+        """Run `work` in one transaction; again if it conflicts with another.
+
+        It gets the connection, and the results of the statements `first`, which are sent together with BEGIN. A channel
+        may be notified of the commit, if the result of `work` says that something has `changed`. That is done after
+        it: a commit that notifies holds a lock of the whole database while it waits for the disk, so no two writers
+        could share a flush.
+        """
+        named = [] if self._row_security is False else [(set_scope(scope), ())]  # nobody reads it there
+        begin: list[Condition] = [(_BEGIN_WRITE, ()), *named, *first]
 
         def attempt() -> T:
-            with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
-                return work(connection)
+            then = [("SELECT pg_notify(%s, %s)", (notify, self.schema))] if notify else []
+            with (
+                translated(self.address, CONFLICTS),
+                self._main.transaction(*begin, then=then) as (connection, cursors),
+            ):
+                done = work(connection, *cursors[len(begin) - len(first) :])
+                if not changed(done):
+                    then.clear()
+                return done
 
         return self._written(attempt)
 
@@ -371,10 +260,11 @@ class PostgresDatabase(SqlDatabase):
         with translated(self.address):
             return self._main.one(statement, values)
 
-    def row_security(self, connection: Connection) -> bool:
+    def row_security(self, connection: Connection | None = None) -> bool:
         """Whether row-level security applies to our role."""
         if self._row_security is None:
-            row = connection.execute("SELECT row_security_active('records')").fetchone()
+            active = "SELECT row_security_active('records')"
+            row = connection.execute(active).fetchone() if connection else self.one(active)
             self._row_security = bool(row and row[0])
         return self._row_security
 
@@ -397,14 +287,14 @@ class PostgresDatabase(SqlDatabase):
 
     def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
         """Begin a snapshot on the replica if it answers, else on the main server; then the replica pauses."""
-        begin = f"{BEGIN_READ}; {set_scope(scope)}"
+        begin = (f"{BEGIN_READ}; {set_scope(scope)}", ())
         if replica and time.monotonic() > self._no_replica_until:
             try:
-                return stack.enter_context(self._replica.transaction(begin))
-            except CONNECTION_LOST:
+                return stack.enter_context(self._replica.transaction(begin))[0]
+            except (*CONNECTION_LOST, NotContacted):
                 self._no_replica_until = time.monotonic() + REPLICA_PAUSE_SECONDS
                 _log.warning("the replica does not answer; using the main server for %.0f s", REPLICA_PAUSE_SECONDS)
-        return stack.enter_context(self._main.transaction(begin))
+        return stack.enter_context(self._main.transaction(begin))[0]
 
     def _prepare(self) -> str:
         return (

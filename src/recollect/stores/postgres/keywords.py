@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import psycopg
+from psycopg.rows import TupleRow
 
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError
+from recollect.frequencies import idf, shares
 from recollect.stores.database import K1, B, SqlKeywords
-from recollect.stores.postgres.database import DIALECT, MAX_TRIES, Connection, PostgresDatabase
+from recollect.stores.postgres.connections import Connection, run
+from recollect.stores.postgres.database import DIALECT, MAX_TRIES, PostgresDatabase
 from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
-from recollect.stores.postgres.rows import in_scopes, passing, ranked_rows, row_reader
+from recollect.stores.postgres.rows import COLUMNS, in_scopes, passing, ranked_rows, row_reader, selects_rows
 from recollect.stores.rows import Condition, meta, set_meta
 from recollect.types import Filter, RankedList
 
@@ -47,6 +51,12 @@ _UNMERGED = """
     JOIN unnest(%s::text[]) WITH ORDINALITY AS wanted (term, place) USING (term)
     WHERE NOT merged AND terms && %s::text[] AND {scoped} GROUP BY place
 """
+LOCK_LANGUAGE: Sequence[Condition] = (
+    ("LOCK TABLE records IN ROW EXCLUSIVE MODE", ()),
+    ("SELECT value FROM meta WHERE key = 'language'", ()),
+)
+"""In a write transaction: the language does not change until it ends."""
+
 _REMOVED = "SELECT array_send(array_agg(row)) FROM removals WHERE {scoped}"
 
 Rows: TypeAlias = "NDArray[np.int64]"
@@ -63,10 +73,6 @@ class Postings:
     terms: Sequence[NDArray[np.void]]
     count: int
     length: int
-
-    def weights(self) -> list[float]:
-        """The inverse document frequency of each term."""
-        return [math.log(1 + (self.count - each.size + 0.5) / (each.size + 0.5)) for each in self.terms]
 
 
 class PostgresKeywords(SqlKeywords):
@@ -86,24 +92,26 @@ class PostgresKeywords(SqlKeywords):
 
     def lock_language(self, connection: Connection) -> Analyzer:
         """In a write transaction: the language does not change until it ends."""
-        with connection.pipeline():
-            connection.execute("LOCK TABLE records IN ROW EXCLUSIVE MODE")
-            language = connection.execute("SELECT value FROM meta WHERE key = 'language'")
+        return self.locked_language(run(connection, LOCK_LANGUAGE)[-1])
+
+    def locked_language(self, language: psycopg.Cursor[TupleRow]) -> Analyzer:
+        """The analyzer of the language that the last statement of LOCK_LANGUAGE has read."""
         return self._follow(language.fetchone())
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
-        keys = list(dict.fromkeys(map(term_key, terms)))
+        counts = Counter(terms)
         for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
             with self._database.read(where.scope, replica=attempt == 0) as connection:
-                postings = read_postings(connection, keys, where)
+                postings = read_postings(connection, list(map(term_key, counts)), where)
                 current = postings.fingerprint == self._analyzer.fingerprint
-                ranked = _ranked(connection, postings, depth) if current else []
+                weights = _weights(counts, postings, self._analyzer.language)
+                ranked = _ranked(connection, postings, weights, depth) if current else []
             if current:
                 read = row_reader(self._database, where, replica=attempt == 0)
                 entries, duplicates = ranked_rows(ranked, depth, read)
-                weight = sum(postings.weights()) if postings.count > 0 else 0.0
-                return RankedList("", entries, max_score=weight, among=max(0, postings.count), duplicates=duplicates)
+                count = max(0, postings.count)
+                return RankedList("", entries, max_score=sum(weights), among=count, duplicates=duplicates)
             self._database.renew()
             self.catch_up()
         raise StoreError("the language of the store is changed again and again", hint="use one language")
@@ -190,7 +198,7 @@ class PostgresKeywords(SqlKeywords):
 def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
     """Read what the score of a query needs, in one round trip."""
     scoped, scopes = in_scopes(where)
-    of_fields = bool(where.as_of or any(DIALECT.of_fields(where)))
+    of_fields = selects_rows(where)
     selected, values = DIALECT.matching(where) if of_fields else passing(where)
     statements: list[Condition] = [
         ("SELECT value FROM meta WHERE key = 'keywords'", []),
@@ -237,17 +245,25 @@ def _numbers(packed: bytes | None) -> Rows:
     return np.frombuffer((packed or b"")[_ARRAY_HEAD:], _ELEMENT)["value"].astype(np.int64)
 
 
-def _ranked(connection: Connection, postings: Postings, depth: int) -> list[tuple[Any, ...]]:
+def _weights(terms: Mapping[str, int], postings: Postings, language: str) -> list[float]:
+    """The inverse document frequency of each term of the query, times how often it occurs there."""
+    common, pairs = shares(language), zip(terms.items(), postings.terms, strict=True)
+    if postings.count <= 0:
+        return [0.0] * len(terms)
+    return [often * idf(postings.count, found.size, common.get(term, 0.0)) for (term, often), found in pairs]
+
+
+def _ranked(connection: Connection, postings: Postings, weights: Sequence[float], depth: int) -> list[tuple[Any, ...]]:
     """What `ranked_rows` takes: at least the `depth` best texts by BM25. Ties: newer first, then by id."""
     if postings.count <= 0:
         return []
-    rows, scores = _scored(postings)
+    rows, scores = _scored(postings, weights)
     limit = depth
     while True:
         head = scores >= np.partition(scores, -limit)[-limit] if limit < scores.size else np.full(scores.size, True)
         best = dict(zip(rows[head].tolist(), scores[head].tolist(), strict=True))
         columns: list[Any] = connection.cursor(binary=True).execute(
-            "SELECT row, fold, time, importance, decay FROM records WHERE row = ANY(%s)"
+            f"SELECT row, {COLUMNS} FROM records WHERE row = ANY(%s)"
             ' ORDER BY time DESC, id COLLATE "C"',
             (list(best),),
         ).fetchall()  # fmt: skip
@@ -257,11 +273,11 @@ def _ranked(connection: Connection, postings: Postings, depth: int) -> list[tupl
         limit *= 4
 
 
-def _scored(postings: Postings) -> tuple[Rows, NDArray[np.float64]]:
+def _scored(postings: Postings, weights: Sequence[float]) -> tuple[Rows, NDArray[np.float64]]:
     """The rows that have a term, and their scores."""
     mean = postings.length / postings.count or 1.0
     rows, parts = [np.zeros(0, np.int64)], [np.zeros(0)]
-    for each, weight in zip(postings.terms, postings.weights(), strict=True):
+    for each, weight in zip(postings.terms, weights, strict=True):
         count = each["count"].astype(np.float64)
         parts.append(weight * count / (count + K1 * (1 - B + B * each["length"].astype(np.float64) / mean)))
         rows.append(each["row"].astype(np.int64))
@@ -278,7 +294,8 @@ def _scored(postings: Postings) -> tuple[Rows, NDArray[np.float64]]:
 
 
 def _merge(connection: Connection, most: int, *, patient: bool) -> int:
-    connection.execute("SET LOCAL synchronous_commit TO off")  # the records stay where they are if it is lost
+    if not patient:  # else somebody is told that it is done, who may have purged a record
+        connection.execute("SET LOCAL synchronous_commit TO off")  # the records stay where they are if it is lost
     if most > MERGE_BATCH:
         connection.execute(f"SET LOCAL work_mem TO '{BULK_MEMORY}'")
     row = connection.execute("SELECT merge_postings(%s, %s)", (most, patient)).fetchone()

@@ -415,6 +415,12 @@ _SQL = {
         END LOOP;
     END $$;
 """,
+    "who wrote a record": """
+    -- NULL is the usual origin of a kind: `file` of chunks, `user` of all others. So older rows need no change.
+    ALTER TABLE records ADD COLUMN origin text, ADD COLUMN author text, ADD COLUMN author_session text;
+    CREATE INDEX records_origin ON records (origin) INCLUDE (row, scope)
+        WHERE forgotten_at IS NULL AND origin IS NOT NULL;
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""

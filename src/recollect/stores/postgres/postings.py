@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from recollect.analysis import Analyzer
 from recollect.stores.database import TITLE_WEIGHT
-from recollect.stores.postgres.database import Connection
+from recollect.stores.postgres.connections import Connection
 from recollect.stores.rows import passage_hash
 from recollect.types import Record
 
@@ -86,7 +86,7 @@ class IndexWriter:
             for token in analyzer.tokens(part):
                 term = term_key(token.term)
                 counts[term] = counts.get(term, 0.0) + weight
-                length += not token.stop
+                length += 0 if token.stop else int(weight)
         return TermCounts(counts, max(1, length))
 
     def _key(self, record: Record) -> tuple[str, str, str]:
@@ -122,10 +122,10 @@ class IndexWriter:
             )
 
     @staticmethod
-    def merge_tallies(connection: Connection, scopes: Sequence[int]) -> None:
-        """Now and then, one tally of a scope in place of many."""
+    def merge_tallies(connection: Connection, scopes: Sequence[int], every: int = 0) -> None:
+        """One time in `every` (by default now and then), one tally of a scope in place of many."""
         for scope in scopes:
-            if random.randrange(TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
+            if random.randrange(every or TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
                 connection.execute(_MERGE_SCOPE, (scope, scope))
 
     @staticmethod

@@ -1,7 +1,8 @@
 """Records and their history, changed in short transactions together with everything that is derived from them."""
 
-import functools
-import random
+from __future__ import annotations
+
+import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -9,37 +10,40 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
+import psycopg
 from psycopg import errors as pg
+from psycopg.rows import TupleRow
 
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
-from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase, set_scope
-from recollect.stores.postgres.keywords import PostgresKeywords
-from recollect.stores.postgres.postings import IndexedRecord, IndexWriter, stored_vector
+from recollect.stores.postgres.additions import CHANNEL, Additions, insertion, lock_folds
+from recollect.stores.postgres.connections import Connection, Cursors, run
+from recollect.stores.postgres.database import DIALECT, PostgresDatabase, set_scope
+from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
+from recollect.stores.postgres.postings import IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
-from recollect.stores.postgres.vectors import settle
+from recollect.stores.postgres.vectors import save_vectors
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
-from recollect.stores.rows import COLUMNS, micros, passage_hash, to_row
-from recollect.types import GLOBAL, Change, ExpectUnchanged, Forget, Put, Record, Restore, Scope, Supersede, now
+from recollect.stores.rows import COLUMNS, Condition, micros, passage_hash, to_row
+from recollect.types import (
+    GLOBAL,
+    Change,
+    ExpectUnchanged,
+    Forget,
+    Put,
+    Record,
+    Restore,
+    Scope,
+    Supersede,
+    now,
+)
+from recollect.types.records import SaveVectors
 
 MAX_CHANGES = 200
 MAX_CHARACTERS = 10_000_000
 MAX_SECONDS = 0.1
 """Limits of one batch of changes. A batch is written when it is full or this old, so that nobody waits long."""
 
-MERGE_CHANCE = 500  # one change in so many merges new records into the blocks of the keyword index
-SETTLE_CHANCE = 20  # one change in so many adds vectors to the approximate index if many are missing there
-
-CHANNEL = "recollect"  # the channel of NOTIFY; the payload is the schema
-
-TEXT_LOCKS = 0x52434C57
-SLOTS = 256  # advisory locks for adding the same text at once. They are few because the server's lock table is small.
-
-_INSERT = (
-    f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
-    f" VALUES ({', '.join(['%s'] * (len(COLUMNS) + 2))}) ON CONFLICT (id) DO NOTHING"
-    " RETURNING row, scope, id, length, passage"
-)
 _KNOWN = (
     "SELECT ARRAY(SELECT space FROM spaces ORDER BY space),"
     " ARRAY(SELECT DISTINCT fold FROM records WHERE fold = ANY(%s::bytea[])),"
@@ -57,30 +61,10 @@ _NOTE = (
 )
 
 
-@functools.cache
-def _insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
-    """The statement that inserts a new record into its table, the tallies and all indexes; `noted` with an event."""
-    places = (
-        f"space_{space} AS (INSERT INTO vectors_{space} (row, scope, vector) SELECT row, scope,"
-        f" {stored_vector(space, 'new')} FROM new)"
-        for space in spaces
-    )
-    parts = [
-        f"new AS ({_INSERT})",
-        "document AS (INSERT INTO documents SELECT row, scope, length, %s::text[], %s::real[] FROM new)",
-        "tally AS (INSERT INTO tallies (scope, records, length) SELECT scope, 1, length FROM new)",
-        *places,
-    ]
-    if noted:
-        event = "INSERT INTO history (row, scope, id, action, at, detail) SELECT row, scope, id, %s, %s, %s FROM new"
-        parts.append(f"event AS ({event})")
-    return f"WITH {', '.join(parts)} SELECT row FROM new"
-
-
 class Rows(ledger.Table):
     """The steps of changes in one transaction. New records are buffered and inserted together with their history.
 
-    `prepare` learns in one round trip which ids and texts are new; these are not looked up again. Rows that are read
+    `preparation` asks in one round trip which ids and texts are new; these are not looked up again. Rows that are read
     are locked.
     """
 
@@ -97,29 +81,24 @@ class Rows(ledger.Table):
         self._buffered_texts: set[bytes] = set()
         self._events: list[tuple[str, str, int | None, str]] = []
 
-    def prepare(self, changes: Sequence[Change]) -> None:
-        """Lock the texts and records of some changes, and learn which of them are new."""
-        puts = [change for change in changes if isinstance(change, Put)]
-        ids = list(set(ids_of(changes)))
-        texts = merged_texts(changes)
-        with self.connection.pipeline():
-            lock_texts(self.connection, changes)
-            known = self.connection.execute(_KNOWN, (list(texts), ids))
-            scopes = {put.record.scope: find_scope(put.record.scope) for put in puts}
-            numbers = {scope: self.connection.execute(*find) for scope, find in scopes.items()}
+    def learn(
+        self, changes: Sequence[Change], known: psycopg.Cursor[TupleRow], *numbers: psycopg.Cursor[TupleRow]
+    ) -> None:
+        """Take the results of `preparation`, and lock the records of these changes."""
         self._spaces, folds, stored_ids = known.fetchone() or ([], [], [])
-        self._new_texts = texts - set(map(bytes, folds))
-        self._new_ids = set(ids) - set(stored_ids)
+        self._new_texts = merged_texts(changes) - set(map(bytes, folds))
+        self._new_ids = set(ids_of(changes)) - set(stored_ids)
         if len(stored_ids) > 1:  # all transactions lock in the same order, which avoids deadlocks
             self.connection.execute("SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (stored_ids,))
-        self._scopes = {scope: int(row[0]) for scope, cursor in numbers.items() if (row := cursor.fetchone())}
+        found = zip(scopes_of(changes), numbers, strict=True)
+        self._scopes = {scope: int(row[0]) for scope, cursor in found if (row := cursor.fetchone())}
 
     def flush(self) -> None:
         """Insert buffered records, ordered by id, and buffered history, in the order of the changes."""
         records = [self._buffer[key] for key in sorted(self._buffer)]
         scopes = [self._scope(record.scope) for record in records]
         noted = len(records) == 1 and [key for key, *_ in self._events] == [records[0].id]
-        insert = _insertion(tuple(self._spaces), noted=noted)
+        insert = insertion(tuple(self._spaces), noted=noted)
         with self.connection.pipeline():
             inserted = []
             for record, scope in zip(records, scopes, strict=True):
@@ -181,6 +160,11 @@ class Rows(ledger.Table):
     def drop_orphan(self, passage: bytes) -> None:
         self.connection.execute("SELECT drop_orphan(%s)", (passage,))
 
+    def save(self, change: SaveVectors) -> None:
+        """Save vectors of texts that records have by now."""
+        self.flush()
+        run(self.connection, save_vectors(change.space, change.vectors))
+
     def _refuse_taken(self, ids: Sequence[str]) -> None:
         """Ids that another transaction has just inserted. If their records are visible, the changes are made again."""
         for key in ids:
@@ -197,12 +181,15 @@ class Rows(ledger.Table):
         return self._scopes[scope]
 
 
-def lock_texts(connection: Connection, changes: Iterable[Change]) -> None:
-    """Wait for transactions that add the same texts. A transaction locks all of its texts at once."""
-    slots = sorted({int.from_bytes(fold[:8]) % SLOTS for fold in merged_texts(changes)})
-    if slots:
-        lock = "SELECT pg_advisory_xact_lock(%s, slot) FROM unnest(%s::integer[]) AS slot"
-        connection.execute(lock, (TEXT_LOCKS, slots))
+def preparation(changes: Sequence[Change]) -> list[Condition]:
+    """Statements that lock the texts of some changes, and ask which ids and texts are new."""
+    known: Condition = (_KNOWN, [list(merged_texts(changes)), list(set(ids_of(changes)))])
+    return [lock_folds(merged_texts(changes)), known, *map(find_scope, scopes_of(changes))]
+
+
+def scopes_of(changes: Iterable[Change]) -> list[Scope]:
+    """The scopes of records that are put."""
+    return list(dict.fromkeys(change.record.scope for change in changes if isinstance(change, Put)))
 
 
 def merged_texts(changes: Iterable[Change]) -> set[bytes]:
@@ -230,45 +217,81 @@ class PostgresRecords(SqlRecords):
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords, scope: Scope | None = None) -> None:
         super().__init__(database, scope)
         self._keywords = keywords
+        self._additions = Additions(database, keywords)
+
+    def within(self, scope: Scope) -> PostgresRecords:
+        """The same records, in transactions that act as this scope."""
+        view = copy.copy(self)
+        view._scope = scope  # noqa: SLF001  (same class)
+        return view
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         stored: list[Record] = []
         applied = 0
         for batch in _batches(iter(groups)):
-            puts = (change for group in batch for change in group if isinstance(change, Put))
-            writer = self._keywords.writer.ahead(put.record for put in puts)
             try:
-                stored += self._database.write(partial(self._apply, batch, writer), self._scope, notify=CHANNEL)
+                stored += self._added(batch) or self._write(batch)
             except RecollectError as error:
                 error.applied = applied
                 raise
             applied += len(batch)
-            chance = random.randrange(MERGE_CHANCE) / max(1, sum(map(len, batch)))  # noqa: S311  (not a secret)
-            if chance < 1:
-                self._keywords.merge()
-            if chance < MERGE_CHANCE / SETTLE_CHANCE:
-                self._database.try_write(settle)
+            self._additions.tidy(sum(map(len, batch)))
         return stored
 
-    def _apply(self, groups: Sequence[Sequence[Change]], writer: IndexWriter, connection: Connection) -> list[Record]:
-        writer = writer.by(self._keywords.lock_language(connection))
+    def _added(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
+        """The record of a single `Put`, perhaps with its vector, if it could be added without a look at the store."""
+        added = None
+        match groups:
+            case [[Put() as put]]:
+                added = self._additions.add(put)
+            case [[Put() as put], [SaveVectors(space=space, vectors=[(passage, vector)])]]:
+                if passage == passage_hash(put.record.passage):
+                    added = self._additions.add(put, space, vector)
+        return [] if added is None else [added]
+
+    def _write(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
+        changes = list(chain.from_iterable(groups))
+        writer = self._keywords.writer.ahead(change.record for change in changes if isinstance(change, Put))
+        if self._database.row_security():
+            first, work = [lock_folds(merged_texts(changes))], partial(self._apply_by_scope, groups, writer)
+        else:
+            first, work = preparation(changes), partial(self._apply, changes, writer)
+        return self._database.write(work, self._scope, first=[*LOCK_LANGUAGE, *first], notify=CHANNEL)
+
+    def _apply(
+        self, changes: Sequence[Change], writer: IndexWriter, connection: Connection, *first: psycopg.Cursor[TupleRow]
+    ) -> list[Record]:
+        _, language, _, *prepared = first
+        return _made(Rows(connection, writer.by(self._keywords.locked_language(language))), changes, prepared)
+
+    def _apply_by_scope(
+        self,
+        groups: Sequence[Sequence[Change]],
+        writer: IndexWriter,
+        connection: Connection,
+        *first: psycopg.Cursor[TupleRow],
+    ) -> list[Record]:
+        """With row-level security: consecutive groups of the same scope together, after acting as that scope."""
+        writer = writer.by(self._keywords.locked_language(first[1]))
         stored: list[Record] = []
-        for changes in self._by_scope(connection, groups):
-            rows = Rows(connection, writer)
-            rows.prepare(changes)
-            stored += [record for change in changes for record in ledger.apply(rows, change)]
-            rows.flush()
+        for scope, some in groupby(groups, lambda group: _scope_of(group, self._scope)):
+            changes = list(chain.from_iterable(some))
+            _, _, *prepared = run(connection, [(set_scope(scope), ()), *preparation(changes)])
+            stored += _made(Rows(connection, writer), changes, prepared)
         return stored
 
-    def _by_scope(self, connection: Connection, groups: Sequence[Sequence[Change]]) -> Iterator[list[Change]]:
-        """All changes; with row-level security, consecutive ones of the same scope, after acting as that scope."""
-        if not self._database.row_security(connection):
-            yield list(chain.from_iterable(groups))
-            return
-        lock_texts(connection, chain.from_iterable(groups))
-        for scope, some in groupby(groups, lambda group: _scope_of(group, self._scope)):
-            connection.execute(set_scope(scope))
-            yield list(chain.from_iterable(some))
+
+def _made(rows: Rows, changes: Sequence[Change], prepared: Cursors) -> list[Record]:
+    """Make changes whose `preparation` has been run."""
+    rows.learn(changes, *prepared)
+    stored: list[Record] = []
+    for change in changes:
+        if isinstance(change, SaveVectors):
+            rows.save(change)
+        else:
+            stored += ledger.apply(rows, change)
+    rows.flush()
+    return stored
 
 
 def _batches(groups: Iterator[Sequence[Change]]) -> Iterator[list[Sequence[Change]]]:

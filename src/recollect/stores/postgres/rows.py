@@ -1,13 +1,17 @@
 """Rows of `records`: statements in PostgreSQL's dialect, scopes by number, and what a filter lets through."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
-from recollect.stores.rows import Condition, all_of, from_row, of_time, visible_to
+from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.database import DIALECT, PostgresDatabase
+from recollect.stores.rows import Condition, all_of, from_row, of_time, unusual_origins, visible_to
 from recollect.types import Filter, Hit, Record, Scope
 from recollect.types.search import RankedRows
+
+COLUMNS = "fold, time, importance, decay, CASE kind WHEN 'chunk' THEN path END, coalesce(first_line, 0)"
+"""The columns of `records` that a ranking holds: those of `RankedRows` after the scores."""
 
 RowReader: TypeAlias = Callable[[Sequence[int]], Mapping[int, Record]]  # `RankedRows.read`
 
@@ -44,20 +48,28 @@ def in_scopes(where: Filter) -> Condition:
     return f"scope = ANY(ARRAY(SELECT scope FROM scopes WHERE {condition}))", values
 
 
+def selects_rows(where: Filter) -> bool:
+    """Whether a filter is on fields or on a time in the past, so that its rows are selected.
+
+    Otherwise all rows of its scopes are admitted except a few, those of `passing`.
+    """
+    return bool(where.as_of or any(DIALECT.of_fields(replace(where, origins=()) if unusual_origins(where) else where)))
+
+
 def passing(where: Filter) -> Condition:
-    """The records of these scopes that are hidden because they have expired or are superseded, which are few."""
-    return all_of([
-        ("forgotten_at IS NULL AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL)", []),
-        in_scopes(where), (f"NOT ({(current := all_of(list(of_time(where))))[0]})", current[1]),
-    ])  # fmt: skip
+    """The records of these scopes that are hidden, which are few: expired, superseded, or of another origin."""
+    current, values = all_of(list(of_time(where)))
+    hidden = f"(expires_at IS NOT NULL OR superseded_at IS NOT NULL) AND NOT ({current})"
+    if origins := unusual_origins(where):
+        hidden, values = f"({hidden} OR origin = ANY(%s))", [*values, origins]
+    return all_of([("forgotten_at IS NULL", []), in_scopes(where), (hidden, values)])
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredRows:
     """What a filter lets through, as a condition on the columns `row` and `scope`, and how many records that are.
 
-    Usually that is some scopes without hidden rows. Rows of a filter on fields or on a time in the past are selected
-    instead.
+    Usually that is some scopes without hidden rows.
     """
 
     condition: Condition
@@ -67,7 +79,7 @@ class FilteredRows:
 def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
     """Prepare a filter for index scans."""
     scopes = in_scopes(where)
-    if where.as_of or any(DIALECT.of_fields(where)):
+    if selects_rows(where):
         condition, values = DIALECT.matching(where)
         row = connection.execute(f"SELECT count(*) FROM records WHERE {condition}", values).fetchone()
         rows = (f"row IN (SELECT row FROM records WHERE {condition})", values)
@@ -83,7 +95,7 @@ def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
 
 
 def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) -> tuple[Sequence[Hit], int]:
-    """The first `depth` different texts of ranked (row, score, fold, time, importance, decay), and the duplicates."""
+    """The first `depth` different texts of ranked (row, score, *`COLUMNS`), and the number of duplicates."""
     folds: set[bytes] = set()
     first: list[tuple[Any, ...]] = []
     duplicates = 0
@@ -97,8 +109,8 @@ def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) 
             first.append(each)
     if not first:
         return (), duplicates
-    rows, scores, hashes, times, importances, decays = zip(*first, strict=True)
-    return RankedRows(rows, scores, hashes, times, importances, decays, read), duplicates
+    rows, scores, hashes, times, importances, decays, files, lines = zip(*first, strict=True)
+    return RankedRows(rows, scores, hashes, times, importances, decays, files, lines, read), duplicates
 
 
 def row_reader(database: PostgresDatabase, where: Filter, *, replica: bool) -> RowReader:

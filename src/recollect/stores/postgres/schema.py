@@ -3,7 +3,8 @@
 from functools import partial
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, PostgresDatabase
+from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.migrations import MIGRATIONS
 from recollect.stores.rows import refuse_newer
 

@@ -12,10 +12,12 @@ from psycopg import errors as pg
 
 from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
-from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
-from recollect.stores.postgres.rows import FilteredRows, filtered_rows, ranked_rows, row_reader
+from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.database import DIALECT, PostgresDatabase
+from recollect.stores.postgres.rows import COLUMNS, FilteredRows, filtered_rows, ranked_rows, row_reader
 from recollect.stores.rows import Condition, check_dimension, passage_hash
 from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace
+from recollect.types.records import SaveVectors
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -58,10 +60,17 @@ class PostgresSpaces(SqlSpaces):
         return vectors
 
     def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
-        return PostgresVectors(self._database, space, number)
+        kind = RestrictedVectors if self._database.row_security() else PostgresVectors
+        return kind(self._database, space, number)
 
     def _create(self, connection: Connection, space: VectorSpace) -> int:
         return create_space(connection, space)
+
+    def _cleared(self, connection: Connection, number: int) -> None:
+        # While the table is filled again nobody may add a record, which would then be in it twice or not at all.
+        connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute(f"TRUNCATE vectors_{number}")
+        add_rows(connection, number)
 
 
 class PostgresVectors(VectorIndex):
@@ -136,14 +145,12 @@ class PostgresVectors(VectorIndex):
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         for start in range(0, len(passages), SAVE_BATCH):
             part = slice(start, start + SAVE_BATCH)
-            keys = [passage_hash(passage) for passage in passages[part]]
-            insert = (
-                "INSERT INTO embeddings (space, passage, vector)"
-                " SELECT %s, * FROM unnest(%s::bytea[], %s::vector[]) ON CONFLICT DO NOTHING"
-            )
-            values = [self._number, keys, [_literal(vector) for vector in vectors[part]]]
-            attach = ("SELECT attach_vectors(%s, %s)", [self._number, keys])
-            self._database.write_at_once([(insert, values), attach])
+            pairs = _pairs(passages[part], vectors[part])
+            self._database.write_at_once(save_vectors(self._number, pairs, any_text=True))
+
+    def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
+        """The change that stores the vectors together with their records."""
+        return SaveVectors(self._number, _pairs(passages, vectors))
 
     def _nearest(
         self, connection: Connection, visible: FilteredRows, vector: Vector, wanted: int
@@ -166,7 +173,7 @@ class PostgresVectors(VectorIndex):
             f"WITH far AS MATERIALIZED (SELECT row, {self._distance} AS distance FROM {self._table} WHERE {filled[0]})"
             " SELECT row FROM far WHERE distance <= %s + (SELECT max(distance) FROM"
             " (SELECT distance FROM far ORDER BY distance LIMIT %s) AS head)",
-            [_literal(vector), *filled[1], MARGIN, wanted],
+            [literal(vector), *filled[1], MARGIN, wanted],
         )
         return [row for (row,) in rows]
 
@@ -178,15 +185,15 @@ class PostgresVectors(VectorIndex):
         )
         rows = connection.execute(
             f"SELECT row FROM {self._table} WHERE settled AND {filled[0]} ORDER BY {self._distance} LIMIT %s",
-            [*filled[1], _literal(vector), count],
+            [*filled[1], literal(vector), count],
         )
         return [row for (row,) in rows]
 
     def _measured(self, connection: Connection, rows: list[int], vector: Vector) -> list[tuple[Any, ...]]:
-        """(row, cosine, fold, time, importance, decay) in their exact order: cosine in full precision, newest, id."""
+        """(row, cosine, *`COLUMNS`) in their exact order: cosine in full precision, newest, id."""
         cursor = connection.cursor(binary=True)
         found: list[Any] = cursor.execute(
-            "SELECT embeddings.vector, row, fold, time, importance, decay FROM records JOIN embeddings USING (passage)"
+            f"SELECT embeddings.vector, row, {COLUMNS} FROM records JOIN embeddings USING (passage)"
             ' WHERE space = %s AND row = ANY(%s) ORDER BY time DESC, id COLLATE "C"',
             (self._number, rows),
         ).fetchall()
@@ -198,7 +205,31 @@ class PostgresVectors(VectorIndex):
         return sorted(ranked, key=itemgetter(1), reverse=True)
 
 
-def _literal(vector: Vector) -> str:
+class RestrictedVectors(PostgresVectors):
+    """Vector search for a role that sees one scope. It cannot tell whether a record has a text, so it saves later."""
+
+    saving = None  # type: ignore[assignment]
+
+
+def save_vectors(space: int, vectors: Sequence[tuple[bytes, bytes]], *, any_text: bool = False) -> list[Condition]:
+    """Statements that save vectors by the hashes of their texts; unless `any_text`, of those that live records have."""
+    keys, values = zip(*vectors, strict=True)
+    live = "EXISTS (SELECT 1 FROM records WHERE records.passage = added.passage AND forgotten_at IS NULL)"
+    insert = (
+        "INSERT INTO embeddings (space, passage, vector) SELECT %s, added.*"
+        " FROM unnest(%s::bytea[], %s::vector[]) AS added (passage, vector)"
+        f" WHERE {'true' if any_text else live} ON CONFLICT DO NOTHING"
+    )
+    literals = [literal(np.frombuffer(value, "<f4")) for value in values]
+    return [(insert, [space, list(keys), literals]), ("SELECT attach_vectors(%s, %s)", [space, list(keys)])]
+
+
+def _pairs(passages: Sequence[str], vectors: Matrix) -> list[tuple[bytes, bytes]]:
+    packed = (vector.astype("<f4").tobytes() for vector in vectors)
+    return list(zip(map(passage_hash, passages), packed, strict=True))
+
+
+def literal(vector: Vector) -> str:
     """A vector as pgvector reads it, without loss."""
     return f"[{','.join(map(repr, vector.astype(np.float32).tolist()))}]"
 
@@ -228,7 +259,7 @@ def create_space(connection: Connection, space: VectorSpace) -> int:
         f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({space.dimension}),"
         " settled boolean NOT NULL DEFAULT false)"
     )
-    connection.execute(f"INSERT INTO {table} (row, scope) SELECT row, scope FROM records WHERE forgotten_at IS NULL")
+    add_rows(connection, number)
     connection.execute(f"CREATE INDEX {table}_missing ON {table} (row) WHERE vector IS NULL")
     connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
     connection.execute(f"CREATE INDEX {table}_new ON {table} (scope) WHERE NOT settled AND vector IS NOT NULL")
@@ -236,6 +267,12 @@ def create_space(connection: Connection, space: VectorSpace) -> int:
     connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
     connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
     return number
+
+
+def add_rows(connection: Connection, number: int) -> None:
+    """Give an empty space a row for each record, without a vector."""
+    every = "SELECT row, scope FROM records WHERE forgotten_at IS NULL"
+    connection.execute(f"INSERT INTO vectors_{number} (row, scope) {every}")
 
 
 def create_index(connection: Connection, number: int, dimension: int) -> None:

@@ -87,6 +87,9 @@ class SqliteKind(StoreKind):
     def absolute(self, place: str) -> str:
         return place if "://" in place else str(local_path(place).absolute())
 
+    def file(self, place: str) -> Path | None:
+        return None if place == ":memory:" else local_path(place)
+
     def engine(self) -> str:
         """The version of SQLite; one that can lose acknowledged writes is an error."""
         check_engine(apsw.sqlite_lib_version())

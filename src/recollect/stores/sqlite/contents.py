@@ -3,11 +3,13 @@
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from recollect.errors import StoreError
 from recollect.stores import contents
-from recollect.stores.sqlite.database import Database
+from recollect.stores.rows import meta
+from recollect.stores.sqlite.database import Database, name_of
 from recollect.stores.sqlite.index import raise_epoch
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.records import EVENTS_OF, next_row
@@ -39,6 +41,17 @@ class SqliteContents(Contents):
         """The file itself, whatever its name."""
         state = self._database.path.stat()
         return f"sqlite {state.st_dev} {state.st_ino}"
+
+    @property
+    def name(self) -> str:
+        """Its own id and its place: a copy of the file has the same id."""
+        with self._database.read() as connection:
+            return name_of(meta(connection, "id"), self._database.place)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that is the whole store."""
+        return self._database.place
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[contents.SqlSnapshot]:

@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 import apsw
 
+from recollect.disk import give_name, sync
 from recollect.errors import StoreError
 from recollect.stores.database import Reading, SqlDatabase
 from recollect.stores.sqlite.presence import Identity, Presence, identity_of
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
-from recollect.stores.sqlite.schema import APPLICATION_ID, mark, migrate
+from recollect.stores.sqlite.schema import APPLICATION_ID, mark, migrate, with_all_columns
 from recollect.types import Scope
 
 T = TypeVar("T")
@@ -31,21 +32,23 @@ PATIENCE_MS = 50  # how long an optional write, such as a cached answer, waits f
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 CHECKPOINT_PAGES = 4_000  # of the log (16 MB) that are written into the file together: most changed more than once
+STEPS = 20_000  # steps of the engine between two calls of a progress handler
 WRITER_CACHE_KB = 64_000  # for pages of the indexes, which a bulk load changes all over
 
 
 class Database(SqlDatabase):
     """A pool of reading connections and one writing connection to the same file.
 
-    With `untouched`, for a health check, no file appears beside the store either.
+    With `untouched`, for a health check, no file appears beside the store either. Without `prepare`, for a backup, the
+    schema of an older version stays as it is.
     """
 
     dialect = DIALECT
 
-    def __init__(self, path: Path, *, read_only: bool = False, untouched: bool = False) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, untouched: bool = False, prepare: bool = True) -> None:
         super().__init__(str(path), read_only=_is_read_only(path) or read_only)
         self.path = path
-        self._place = path.absolute()  # the current folder may change while the store is open
+        self.place = path.absolute()  # the current folder may change while the store is open
         self._timeout_ms = LOOKING_TIMEOUT_MS if untouched else BUSY_TIMEOUT_MS
         self._idle: list[Connection] = []
         self._all: list[Connection] = []
@@ -66,10 +69,11 @@ class Database(SqlDatabase):
                 self._create()
             self._writer, identity = self._open_steadily()
             self._writer.execute(f"PRAGMA cache_size=-{WRITER_CACHE_KB}")
-            self._presence = Presence(self._place, identity)
+            self._presence = Presence(self.place, identity)
             try:
                 if not self.read_only:
-                    _prepare(self._writer)
+                    if prepare:
+                        _prepare(self._writer)
                     self._presence.begin(self._writer)
             except BaseException:
                 self._writer.close()
@@ -155,15 +159,27 @@ class Database(SqlDatabase):
         with translated(self.path), self._write_lock:
             self._presence.check_write(self._writer)
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            # SQLite does not sync the truncated log: after a power loss the old one would be there again.
+            sync(parts_of(self.place.resolve())[1])
+
+    def copy_into(self, target: Path) -> None:
+        """Write one committed state of the store into an empty file, while others write to the store and search it.
+
+        Nothing of what was deleted is in the copy, neither in free pages nor between rows.
+        """
+        with translated(target), contextlib.closing(self._connect()) as connection:
+            connection.execute("PRAGMA secure_delete=ON")  # the pages of the copy inherit it
+            connection.set_progress_handler(lambda: False, STEPS)  # Python notices Ctrl-C while it is called
+            connection.execute("VACUUM INTO ?", (str(target),))
 
     def files(self) -> list[Path]:
         """The file, those that SQLite keeps beside it, and those of the index."""
-        return [part for part in (*parts_of(self._place), *files_in(self.index_folder)) if part.exists()]
+        return [part for part in (*parts_of(self.place), *files_in(self.index_folder)) if part.exists()]
 
     @property
     def index_folder(self) -> Path:
         """The folder of the derived index."""
-        return index_folder(self._place)
+        return index_folder(self.place)
 
     def newest(self) -> int:
         """The number of the last change now, whatever snapshot this thread reads."""
@@ -205,9 +221,9 @@ class Database(SqlDatabase):
 
     def _open_steadily(self) -> tuple[Connection, Identity]:
         for _ in range(3):
-            before = identity_of(self._place)
+            before = identity_of(self.place)
             connection = self._connect()
-            if before is not None and identity_of(self._place) == before:
+            if before is not None and identity_of(self.place) == before:
                 return connection, before
             connection.close()
         raise StoreError(f"{self.path} was replaced while it was being opened", hint="try again")
@@ -217,7 +233,7 @@ class Database(SqlDatabase):
 
         So nobody ever finds half a store at the path. If another process was first, its store stays.
         """
-        target = self._place.resolve()  # a link may name a file that is not there yet
+        target = self.place.resolve()  # a link may name a file that is not there yet
         try:
             number, name = tempfile.mkstemp(prefix=".recollect-", suffix=".new", dir=target.parent)  # mode 0600
         except OSError as error:
@@ -230,19 +246,15 @@ class Database(SqlDatabase):
                     connection.execute("PRAGMA synchronous=OFF")  # synced once, when it is complete
                     _prepare(connection)
                 os.fsync(file)
-            try:
-                os.link(name, target)
-            except OSError:  # there is one already, or the file system has no hard links
-                if not target.exists():
-                    os.rename(name, target)  # noqa: PTH104
+            give_name(Path(name), target)
         finally:
             for part in parts_of(name):
                 part.unlink(missing_ok=True)
 
     def _connect(self, name: str | None = None) -> Connection:
         if self.read_only:
-            return self._open_to_read()
-        connection = Connection(name or str(self._place), flags=apsw.SQLITE_OPEN_READWRITE)
+            return with_all_columns(self._open_to_read())
+        connection = Connection(name or str(self.place), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # Deleted data is overwritten: a purge must leave nothing in free pages.
         connection.execute(
@@ -252,7 +264,7 @@ class Database(SqlDatabase):
         return connection
 
     def _open_to_read(self) -> Connection:
-        place = f"file:{quote(str(self._place))}{'?immutable=1' if self._frozen else ''}"
+        place = f"file:{quote(str(self.place))}{'?immutable=1' if self._frozen else ''}"
         connection = Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(self._timeout_ms)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -262,7 +274,7 @@ class Database(SqlDatabase):
         """Refuse the database of another program before anything is written to it."""
         try:
             with contextlib.closing(self._open_to_read()) as connection:
-                _check_owner(connection, self.path)
+                check_owner(connection, self.path)
         except (apsw.CantOpenError, apsw.ReadOnlyError):
             if self._frozen:
                 raise
@@ -279,6 +291,11 @@ def parts_of(path: str | Path) -> list[Path]:
 def index_folder(path: Path) -> Path:
     """The folder of the index of a store, beside its file."""
     return Path(f"{path.resolve()}-index")
+
+
+def name_of(identifier: str | None, path: Path) -> str:
+    """The name of a store: its own id and its place, because a copy of the file has the same id."""
+    return f"sqlite {identifier} {index_folder(path)}"
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -345,13 +362,21 @@ def _is_read_only(path: Path) -> bool:
         if path.is_dir():
             raise StoreError(f"{path} is a folder", hint="a store is one file: name a file, for example memory.db")
         if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folder(path.parent)
             return False
     except (OSError, ValueError) as error:
         raise StoreError(
             f"{str(path)!a} cannot be opened: {error}", hint="name a file in a folder you may write to"
         ) from error
     return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def _make_folder(path: Path) -> None:
+    """Make the folder of a new store, and those above it."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in missing:
+        sync(folder.parent)
 
 
 def _prepare(connection: apsw.Connection) -> None:
@@ -369,7 +394,8 @@ def _prepare(connection: apsw.Connection) -> None:
     mark(connection)
 
 
-def _check_owner(connection: apsw.Connection, path: Path) -> None:
+def check_owner(connection: apsw.Connection, path: Path) -> None:
+    """Refuse the database of another program."""
     # In one snapshot: between two, another process may have made the store.
     connection.execute("BEGIN")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get

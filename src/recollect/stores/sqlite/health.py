@@ -15,6 +15,7 @@ import numpy as np
 
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, StoreError
+from recollect.stores.database import TITLE_WEIGHT
 from recollect.stores.health import (
     LONGEST_S,
     MOST_CHARACTERS,
@@ -32,16 +33,15 @@ from recollect.stores.health import (
 )
 from recollect.stores.rows import meta
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.database import WAL_LIMIT_BYTES, Database, parts_of
+from recollect.stores.sqlite.database import STEPS, WAL_LIMIT_BYTES, Database, parts_of
 from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import Connection, integers, sequence
 from recollect.stores.sqlite.schema import MIGRATIONS
 
-STEPS = 20_000  # steps of the engine between two looks at the clock
-
 RESTORE = "restore it from a backup, or index the folders again into a new one: recollect index FOLDER --store NEW"
 LIVE = "SELECT row FROM records WHERE forgotten_at IS NULL"
+TEXTS = "SELECT id, kind, title, text, fold, passage FROM records WHERE passage <> x''"  # a purged one has no hash
 COUNT = f"SELECT count(*) FROM ({LIVE})"
 
 
@@ -102,9 +102,7 @@ def _file(path: Path, examination: Examination) -> Finding:
             if lines:
                 return Finding("store", "failure", f"{path} is damaged: {lines[0]}", RESTORE)
             count = connection.execute(COUNT).get
-            # A purged record has an empty hash.
-            texts = "SELECT id, kind, title, text, fold, passage FROM records WHERE passage <> x''"
-            failure, compared = altered(connection.execute(texts), f"{path}: ")
+            failure, compared = altered(connection.execute(TEXTS), f"{path}: ")
     except RecollectError as error:
         return Finding("store", "failure", error.message, RESTORE if "damaged" in error.message else error.hint)
     if failure:
@@ -167,7 +165,7 @@ def _problems(connection: Connection, index: Index, analyzer: Analyzer) -> Itera
     for row, name, title, text in sample:
         (titles, first), (texts, second) = analyzer.hashed(title), analyzer.hashed(text)
         segment, place = view.place(row)
-        if max(1, first + second) != segment.length[place]:
+        if max(1, int(TITLE_WEIGHT) * first + second) != segment.length[place]:
             yield f"it has another number of words for the record {name}"
         hashes = np.unique(np.array([*titles, *texts], dtype=np.uint64))
         if not all(place in segment.places[start:end] for start, end in segment.postings(hashes)):

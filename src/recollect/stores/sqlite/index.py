@@ -122,14 +122,16 @@ class Index:
         with self._lock:
             state, manifest = state_of(connection), self._manifest
             files = None if manifest is None else manifest.spaces.get(str(space))
-            if (
-                manifest is None
-                or files is None
-                or manifest.key._replace(analysis="") != Key(state.store, "", state.epoch)
-            ):
+            if manifest is None or files is None or manifest.key.history != (state.store, state.epoch):
                 return None
             fits = files.seq <= state.seq and files.number <= state.number
-            return files if fits and files.entry == _entry(connection, files.seq) else None
+            fits = fits and files.entry == _entry(connection, files.seq)
+            return files if fits and _last(connection, files.number) in ("", files.last) else None
+
+    def has_files(self, space: int) -> bool:
+        """Whether there are files of a space's vectors, also some that do not fit."""
+        with self._lock:
+            return self._manifest is not None and str(space) in self._manifest.spaces
 
     @contextlib.contextmanager
     def settled(self, connection: Connection, wait_s: float = 0.0) -> Iterator[bool]:
@@ -149,7 +151,9 @@ class Index:
     def publish(self, connection: Connection, space: int, stack: Stack) -> bool:
         """Let new files of a space's vectors count; False where that failed. Inside `settled` only."""
         if self._manifest is not None:
-            files = SpaceFiles(stack.seq, stack.number, _entry(connection, stack.seq), stack.blocks)
+            files = SpaceFiles(
+                stack.seq, stack.number, _entry(connection, stack.seq), _last(connection, stack.number), stack.blocks
+            )
             manifest = replace(self._manifest, spaces={**self._manifest.spaces, str(space): files})
             with self.tolerated():
                 self.folder.commit(manifest)
@@ -159,15 +163,15 @@ class Index:
 
     def scrub(self) -> str | None:
         """Rewrite the files that hold anything of records that were changed or forgotten; a warning if that failed."""
-        if not self.folder.exists():
+        if not self.folder.path.exists():
             return None
         with self._database.read() as connection, self._lock, self._writing(SCRUB_WAIT_S) as writing:
             state = state_of(connection)
             self._follow_key(state)
             if writing and self._adopt(connection, state):
                 view = self._followed(connection, state, self._nearest(connection, state))
-                self._remember(state, self._settle(connection, state, view, scrub=True))
-                if self._manifest is not None and self._manifest.seq == state.seq:
+                view = self._remember(state, self._settle(connection, state, view, scrub=True))
+                if view is self._base and all(mask is None for mask in view.live):
                     return None
         return NOT_SCRUBBED.format(self.folder.path)
 
@@ -215,8 +219,9 @@ class Index:
             return True
         if manifest.seq > state.seq and manifest.seq <= self._database.newest():
             return False
-        known = self._files(connection, state).seq
-        if manifest.seq > known and self._fits(connection, state, manifest):
+        known = self._files(connection, state)
+        other = [part.file for part in manifest.segments] != [part.file for part in known.segments]
+        if other and manifest.seq >= known.seq and self._fits(connection, state, manifest):
             self._manifest, self._base = manifest, None
             self._views.clear()  # they stand on files that were replaced
         elif self._manifest is not None:
@@ -224,12 +229,12 @@ class Index:
         return True
 
     def _advance(self, connection: Connection, state: State, progress: Progress | None) -> View:
-        """The view of a snapshot that was not seen before."""
+        """The view of a new snapshot."""
         start = self._nearest(connection, state)
         behind = state.seq - start.seq
         due = behind >= COLD_ROWS or behind + start.unwritten >= WRITTEN_ROWS
         with self._writing() if due else contextlib.nullcontext(enter_result=False) as writing:
-            writable = writing and self._adopt(connection, state)
+            writable = due and self._adopt(connection, state) and writing  # a read-only store adopts, too
             start = self._nearest(connection, state)
             view = self._followed(connection, state, start, progress, writing=writable)
             if writable:
@@ -304,9 +309,10 @@ class Index:
             # Somebody may have deleted the folder.
             present = [self.folder.write(each) if self.folder.missing(each) else each for each in view.segments]
             view = View(present, view.live, state.seq, state.seq)
+            before = self._manifest
             spaces = {
                 name: files
-                for name, files in (self._manifest.spaces if self._manifest else {}).items()
+                for name, files in (before.spaces if before and before.key.history == self._key.history else {}).items()
                 if not any(map(self.folder.missing, files.blocks))
             }
             manifest = Manifest(self._key, state.seq, _entry(connection, state.seq), view.segments, spaces)
@@ -346,3 +352,9 @@ def _entry(connection: Connection, seq: int) -> str:
     """A hash of one change, which a store that was restored from a backup and continued has not."""
     row = connection.execute("SELECT row, id, at FROM history WHERE seq = ?", (seq,)).get
     return hashlib.blake2b(repr(row).encode(), digest_size=16).hexdigest()
+
+
+def _last(connection: Connection, number: int) -> str:
+    """A hash of the vector with a number, by what it is of; empty where it was deleted."""
+    passage = connection.execute("SELECT passage FROM embeddings WHERE number = ?", (number,)).get
+    return "" if passage is None else hashlib.blake2b(passage, digest_size=16).hexdigest()

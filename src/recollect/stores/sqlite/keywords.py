@@ -3,15 +3,16 @@
 The statistics are those of the visible records alone: otherwise one user's records would change another's ranking.
 """
 
-import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from recollect.analysis import Analyzer, term_hash
+from recollect.frequencies import idf, shares
 from recollect.stores.database import K1, B, SqlKeywords
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import Index, state_of
@@ -21,6 +22,8 @@ from recollect.stores.sqlite.visible import Scores, Visible, best
 from recollect.types import Filter, Progress, RankedList
 
 DIGITS = 9  # of a score: records whose scores differ less tie
+MANY = 10_000  # occurrences whose arrays are large blocks
+REUSED_BYTES = 2**25 - 2**13  # just below 32 MiB, the largest block whose size glibc learns from
 SEARCH_FACTOR = 16  # postings for each visible record above which looking these up is faster than reading them all
 
 
@@ -46,8 +49,8 @@ class SqliteKeywords(SqlKeywords):
             if not view.seq:
                 return RankedList("", among=0)
             visible = self.index.visible(connection, where)
-            positions, scores, most = bm25(list(dict.fromkeys(terms)), visible)
-            ranked = best(self._database, view, positions, scores, depth, digits=DIGITS)
+            positions, scores, most = bm25(Counter(terms), visible, shares(self.index.analyzer.language))
+            ranked = best(self._database, view, positions, scores, depth, digits=DIGITS, above=0.0)
             return replace(ranked, max_score=most, among=visible.count)
 
     def catch_up(self, progress: Progress | None = None) -> None:
@@ -59,16 +62,20 @@ class SqliteKeywords(SqlKeywords):
         return self.index.lag(connection)
 
 
-def bm25(terms: Sequence[str], visible: Visible) -> tuple[Array, Scores, float]:
-    """Lucene's BM25: the positions that match with their scores, and the most that a record could score.
+def bm25(terms: Mapping[str, int], visible: Visible, common: Mapping[str, float]) -> tuple[Ints | None, Scores, float]:
+    """Lucene's BM25: positions (None for all) with their scores, 0 without a match, and the most that one could score.
 
-    A term scores less than its weight however often it occurs in a record, so the most is the sum of the weights. Terms
-    that no record contains count too, because they are part of the query.
+    `terms` says how often each term occurs in the query, `common` in which share of general text. A term scores less
+    than its weight however often a record contains it, so the most is the sum of the weights. Terms that no record
+    contains count too, because they are part of the query.
     """
     if not visible.count:
-        return np.zeros(0, dtype=np.int64), np.zeros(0), 0.0
-    places, counts, sizes, among = _occurrences(terms, visible)
-    idfs = [math.log(1 + (visible.count - size + 0.5) / (size + 0.5)) for size in sizes]
+        return None, np.zeros(0), 0.0
+    places, counts, sizes, among = _occurrences(list(terms), visible)
+    if len(places) > MANY:
+        _reuse_large_blocks()
+    pairs = zip(terms.items(), sizes, strict=True)
+    idfs = [often * idf(visible.count, size, common.get(term, 0.0)) for (term, often), size in pairs]
     norms = visible.view.lengths[places if among is None else among[places]] * B
     norms /= visible.mean_length
     norms += 1 - B
@@ -78,8 +85,7 @@ def bm25(terms: Sequence[str], visible: Visible) -> tuple[Array, Scores, float]:
     weights *= counts
     weights /= norms
     scores: Any = np.bincount(places, weights)  # sums in the order of the terms, whatever the segments are
-    matching = np.flatnonzero(scores)
-    return matching if among is None else among[matching], scores[matching], sum(idfs, 0.0)
+    return among, scores, sum(idfs, 0.0)
 
 
 def _occurrences(terms: Sequence[str], visible: Visible) -> tuple[Ints, Array, list[int], Ints | None]:
@@ -116,19 +122,32 @@ def _occurrences(terms: Sequence[str], visible: Visible) -> tuple[Ints, Array, l
 
 def _looked_up(found: Sequence[Sequence[tuple[int, int, int]]], visible: Visible) -> tuple[Ints, Array, list[int]]:
     """The same for few visible records among long postings: each record is looked for in them."""
-    numbers, counts, sizes = list[Array](), list[Array](), list[int]()
-    for parts in found:
-        size = 0
-        for number, start, end in parts:
-            segment, (first, own) = visible.view.segments[number], visible.places[number]
-            at = np.searchsorted(segment.places[start:end], own) + start
-            at[at == end] -= 1
-            here = np.flatnonzero(segment.places[at] == own)
-            numbers.append(here + first)
-            counts.append(segment.counts[at[here]])
-            size += len(here)
-        sizes.append(size)
-    return np.concatenate(numbers), np.concatenate(counts), sizes
+    of, numbers, counts = list[Array](), list[Array](), list[Array]()
+    for number, (segment, (first, own)) in enumerate(zip(visible.view.segments, visible.places, strict=True)):
+        spans = [(term, start, end) for term, parts in enumerate(found) for n, start, end in parts if n == number]
+        if not spans or not len(own):
+            continue
+        terms, starts, ends = np.array(spans).T
+        at = np.array([segment.places[start:end].searchsorted(own) for _, start, end in spans]) + starts[:, None]
+        np.minimum(at, ends[:, None] - 1, out=at)
+        term, place = (segment.places[at] == own).nonzero()
+        of.append(terms[term])
+        numbers.append(place + first)
+        counts.append(segment.counts[at[term, place]])
+    if not of:
+        return np.zeros(0, dtype=np.int64), np.zeros(0), [0] * len(found)
+    by_term = np.argsort(terms := np.concatenate(of), kind="stable")
+    sizes = np.bincount(terms, minlength=len(found)).tolist()
+    return np.concatenate(numbers)[by_term], np.concatenate(counts)[by_term], sizes
+
+
+@cache
+def _reuse_large_blocks() -> None:
+    """Let the C library use large blocks again. glibc gives them back to the system until one of this size was freed.
+
+    Half the time of scoring the keywords of 100,000 records was for getting such pages.
+    """
+    np.empty(REUSED_BYTES, dtype=np.uint8)
 
 
 _hash = lru_cache(10_000)(term_hash)

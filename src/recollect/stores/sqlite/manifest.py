@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from recollect.disk import sync
 from recollect.errors import StoreError
 from recollect.stores.sqlite.blocks import Block, map_block, write_block
 from recollect.stores.sqlite.database import files_in
@@ -23,7 +24,7 @@ from recollect.stores.sqlite.segments import Mask, Segment, checksum_of, map_seg
 
 T = TypeVar("T")
 
-FORMAT = 1
+FORMAT = 5
 LOCK, MANIFEST = "lock", "manifest.json"
 WRITTEN_ROWS = 2_048  # rows in memory at which they are written to a file
 FACTOR = 8  # so many files of about the same size are merged into one
@@ -38,14 +39,23 @@ class Key(NamedTuple):
     analysis: str = ""
     epoch: str = ""
 
+    @property
+    def history(self) -> tuple[str, str]:
+        """The store and its epoch: what vectors, which know no analysis, belong to."""
+        return self.store, self.epoch
+
 
 @dataclass(frozen=True)
 class SpaceFiles:
-    """The vectors of one space up to a change and a number; `entry` is a hash of that change."""
+    """The vectors of one space up to a change and a number.
+
+    `entry` is a hash of that change, `last` one of the vector with that number, empty where this was deleted.
+    """
 
     seq: int
     number: int
     entry: str
+    last: str
     blocks: tuple[Block, ...] = ()
 
 
@@ -103,7 +113,7 @@ class Folder:
             if values["format"] != FORMAT:
                 return None
             spaces = {
-                name: SpaceFiles(each["seq"], each["number"], each["entry"], self._mapped(each["blocks"], map_block))
+                name: SpaceFiles(**{**each, "blocks": self._mapped(each["blocks"], map_block)})
                 for name, each in values["spaces"].items()
             }
             segments = self._mapped(values["segments"], map_segment)
@@ -167,31 +177,27 @@ class Folder:
             json.dump(values, file)
             file.flush()
             os.fsync(file.fileno())
-        self._sync()  # the names of the segments, too, must survive a power cut before the manifest does
+        sync(self.path)  # the names of the segments, too, must survive a power cut before the manifest does
         new.replace(self.path / MANIFEST)
-        self._sync()
-        self._remove_except(set(manifest.files))
+        sync(self.path)
+        if self._remove_except(set(manifest.files)):
+            sync(self.path)  # what a purge removes must not be there again after a power cut
 
     def clear(self) -> None:
         """Remove everything but the lock."""
         (self.path / MANIFEST).unlink(missing_ok=True)
         self._remove_except(set())
 
-    def _sync(self) -> None:
-        if os.name != "posix":
-            return
-        number = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-    def _remove_except(self, names: set[str]) -> None:
+    def _remove_except(self, names: set[str]) -> int:
+        """Remove the other files; how many they were."""
+        removed = 0
         for path in self.files():
             if path.name not in names | {LOCK, MANIFEST}:
                 with contextlib.suppress(OSError):  # Windows does not remove a file that somebody has mapped
                     path.unlink()
-                self._sums.pop(path.name, None)
+                    self._sums.pop(path.name, None)
+                    removed += 1
+        return removed
 
     def missing(self, part: Segment | Block) -> bool:
         """Whether the file of a segment or block is gone, for example because somebody deleted the folder."""

@@ -16,6 +16,7 @@ from recollect.stores.rows import COLUMNS, Condition, from_row, micros, passage_
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
 from recollect.types import EVERYTHING, GLOBAL, Change, Put, Record, Scope, now
+from recollect.types.records import SaveVectors
 
 TRANSACTION_SECONDS = 0.1
 """A transaction that has taken this long is committed, and a new one goes on, so that other writers need not wait."""
@@ -35,6 +36,11 @@ _TWIN = (
 _TAGS = COLUMNS.index("tags")
 EVENTS_OF = "row = (SELECT row FROM records WHERE id = ?)"
 _KNOWN = "SELECT id, fold FROM records WHERE id = ? OR fold = ?"
+_SAVE = (
+    "INSERT INTO embeddings (space, passage, vector) SELECT ?1, ?2, ?3"
+    " WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?2 AND forgotten_at IS NULL)"
+    " ON CONFLICT (space, passage) DO NOTHING"
+)
 _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -96,9 +102,15 @@ class _Rows(ledger.Table):
                 else:
                     self._add(waiting)
                     waiting.clear()
-                    stored += ledger.apply(self, change)
+                    stored += self._step(change)
         self._add(waiting)
         return stored
+
+    def _step(self, change: Change) -> list[Record]:
+        if isinstance(change, SaveVectors):
+            self.connection.executemany(_SAVE, [(change.space, *pair) for pair in change.vectors])
+            return []
+        return ledger.apply(self, change)
 
     def _are_new(self, groups: Sequence[Sequence[Change]]) -> Iterator[bool]:
         """For each Put whether its id (and its text, if it is to be merged) is new in the store and among the Puts."""

@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import TypeVar
 
 import apsw
 
@@ -9,6 +10,8 @@ from recollect.stores.rows import refuse_newer
 
 APPLICATION_ID = 0x52434C54
 """'RCLT' in the file's header, which distinguishes a store from the database of another program."""
+
+C = TypeVar("C", bound=apsw.Connection)
 
 _SQL = {
     "records, history, vectors, files": """
@@ -137,6 +140,16 @@ _SQL = {
     DROP TABLE IF EXISTS lengths;
     DELETE FROM meta WHERE key = 'keywords';
 """,
+    "who wrote a record": """
+    -- NULL is the usual origin of a kind: `file` of chunks, `user` of all others. So older rows need no change.
+    ALTER TABLE records ADD COLUMN origin TEXT;
+    ALTER TABLE records ADD COLUMN author TEXT;
+    ALTER TABLE records ADD COLUMN author_session TEXT;
+    -- An answer that leaves out some origins says how many records these are; this index alone gives the number.
+    CREATE INDEX records_origin ON records (
+        origin, user, agent, session, forgotten_at, superseded_at, expires_at, kind
+    ) WHERE origin IS NOT NULL;
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
@@ -162,6 +175,17 @@ def migrate(connection: apsw.Connection) -> None:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
     refuse_newer(done, len(MIGRATIONS))
+
+
+def with_all_columns(connection: C) -> C:
+    """Let a file of an earlier schema that is only read answer as a migrated one: columns that it lacks are NULL."""
+    columns = {name for _, name, *_ in connection.execute("PRAGMA main.table_info(records)")}
+    if columns and "origin" not in columns:
+        connection.execute(
+            "CREATE TEMP VIEW records AS SELECT *, NULL AS origin, NULL AS author, NULL AS author_session"
+            " FROM main.records"
+        )
+    return connection
 
 
 def mark(connection: apsw.Connection) -> None:

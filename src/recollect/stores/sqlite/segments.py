@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +24,7 @@ from recollect.analysis import HASH_BYTES, Analyzer
 from recollect.errors import StoreError
 from recollect.ranking import Statement, statement
 from recollect.stores.database import TITLE_WEIGHT
+from recollect.types.records import default_origin
 
 NEVER = 2**63 - 1  # in place of a time that a record does not have: it does not expire, is not superseded
 LONG_AGO = -(2**63)  # the same for the time of an edit
@@ -36,12 +38,12 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 SELECTED = (
     'row, kind, title, text, "user", agent, session, importance, decay, time, expires_at, edited_at, superseded_at,'
-    " fold"
+    " fold, path, first_line, origin"
 )
 """The columns of `records` that `build` reads."""
 SELECTED_COLUMNS = SELECTED.count(",") + 1
 
-NAMED = ("kind", "decay", "user", "agent", "session")
+NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 """Columns of names, stored as numbers; 0 stands for none."""
 
 
@@ -49,6 +51,7 @@ NAMED = ("kind", "decay", "user", "agent", "session")
 class Segment:
     """Rows in the order of their changes. The arrays of columns have one entry for each row.
 
+    `file_hash` is equal for chunks of one file, and `line` is a chunk's first line; both are 0 for other records.
     `gone` are rows that were forgotten: like `rows`, they replace what older segments say of the same rows. The words
     of row i are `words[word_starts[i] : word_starts[i + 1]]`, and the places of term t those from `starts[t]` on.
     """
@@ -65,7 +68,10 @@ class Segment:
     user: Array
     agent: Array
     session: Array
+    origin: Array
     fold: NDArray[np.uint8]
+    file_hash: NDArray[np.uint64]
+    line: NDArray[np.int32]
     length: NDArray[np.int32]
     words: NDArray[np.uint32]
     word_starts: Ints
@@ -125,7 +131,7 @@ class Segment:
         """The statements that the records at some places make."""
         columns = (self.word_starts[places], self.word_starts[places + 1], self.word_count[places])
         for start, end, count in zip(*(column.tolist() for column in columns), strict=True):
-            yield Statement(frozenset(self.words[start:end].tolist()), count)
+            yield Statement(self.words[start:end].tolist(), count)
 
 
 def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]:
@@ -149,7 +155,10 @@ def without(part: Any, live: Mask | None, changed: Ints) -> Mask | None:
 
 
 ARRAYS = tuple(column.name for column in fields(Segment) if column.name not in ("names", "file"))
-COLUMNS = ("rows", "time", "expires", "edited", "superseded", "importance", "fold", "length", "word_count")
+COLUMNS = (
+    "rows", "time", "expires", "edited", "superseded", "importance", "fold", "file_hash", "line", "length",
+    "word_count",
+)  # fmt: skip
 """The columns that a merged segment takes over as they are."""
 
 
@@ -181,7 +190,7 @@ def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
             in_title, counted = analyzer.packed(title)
             hashes.append(in_title)
             title_ends.append((end, end := end + len(in_title) // HASH_BYTES))
-            length += counted
+            length += int(TITLE_WEIGHT) * counted
         hashes.append(found)
         ends.append(end + len(found) // HASH_BYTES)
         lengths.append(length or 1)
@@ -190,7 +199,11 @@ def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         word_ends.append(len(words))
         word_count.append(stated.length)
     columns = list(zip(*others, strict=True)) or [()] * (SELECTED_COLUMNS - 2)
-    row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, folds = columns
+    row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, *rest = columns
+    folds, paths, lines, origins = rest
+    origins = tuple(origin or default_origin(kind) for origin, kind in zip(origins, kinds, strict=True))
+    of_files = [path if kind == "chunk" else None for kind, path in zip(kinds, paths, strict=True)]
+    hashes_of_files = {path: 0 if path is None else _path_hash(path) for path in set(of_files)}
     weights = np.ones(ends[-1], dtype=np.int64)
     for start, end in title_ends:
         weights[start:end] = int(TITLE_WEIGHT)
@@ -198,18 +211,24 @@ def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     names = {name: _Names() for name in NAMED}
     coded: dict[str, Any] = {
         name: _codes([names[name][value] for value in column])
-        for name, column in zip(NAMED, (kinds, decay, user, agent, session), strict=True)
+        for name, column in zip(NAMED, (kinds, decay, user, agent, session, origins), strict=True)
     }
     return Segment(
         rows=_ints(row), gone=_ints(()), time=_ints(time), expires=_times(expires, NEVER),
         edited=_times(edited, LONG_AGO), superseded=_times(superseded, NEVER),
         importance=np.array(importance, dtype=np.float64), **coded,
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
+        file_hash=np.array([hashes_of_files[path] for path in of_files], dtype=np.uint64),
+        line=np.array([line or 0 for line in lines], dtype=np.int32),
         length=np.array(lengths, dtype=np.int32), words=np.array(words, dtype=np.uint32),
         word_starts=_ints(word_ends), word_count=np.array(word_count, dtype=np.int32),
         **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
+
+
+def _path_hash(path: str) -> int:
+    return int.from_bytes(blake2b(path.encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
 
 
 def _times(values: Sequence[int | None], none: int) -> Ints:
@@ -275,8 +294,11 @@ def merged(segments: Sequence[Segment], live: Sequence[Mask | None], *, first: b
 def _renamed(column: str, segments: Sequence[Segment], masks: Sequence[Mask], names: _Names) -> Array:
     parts = []
     for each, mask in zip(segments, masks, strict=True):
-        codes = np.array([0, *(names[name] for name in each.names[column])], dtype=np.int64)
-        parts.append(codes[getattr(each, column)[mask]])
+        used = getattr(each, column)[mask]
+        codes = np.zeros(len(each.names[column]) + 1, dtype=np.int64)
+        for code in (np.flatnonzero(np.bincount(used)[1:]) + 1).tolist():  # names that no row has any more go
+            codes[code] = names[each.names[column][code - 1]]
+        parts.append(codes[used])
     return _small(np.concatenate(parts))
 
 
@@ -324,15 +346,19 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], extra: Mapping[str, An
     start = len(MAGIC) + 8 + len(header)
     head = MAGIC + len(header).to_bytes(8, "little") + header + bytes(-start % ALIGNED)
     size, checksum = len(head), zlib.crc32(head)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(head)
-        for array in arrays.values():
-            raw = np.ascontiguousarray(array).data.cast("B") if array.nbytes else memoryview(b"")
-            for part in (raw, bytes(-len(raw) % ALIGNED)):
-                file.write(part)
-                size, checksum = size + len(part), zlib.crc32(part, checksum)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(head)
+            for array in arrays.values():
+                raw = np.ascontiguousarray(array).data.cast("B") if array.nbytes else memoryview(b"")
+                for part in (raw, bytes(-len(raw) % ALIGNED)):
+                    file.write(part)
+                    size, checksum = size + len(part), zlib.crc32(part, checksum)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:  # on a full disk each attempt would leave a part of a file
+        path.unlink(missing_ok=True)
+        raise
     return size, checksum
 
 

@@ -18,13 +18,22 @@ from recollect.stores.database import SqlSpaces
 from recollect.stores.rows import check_dimension, passage_hash
 from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.index import COLD_ROWS, SCRUB_WAIT_S, Index, condition_of, rows_after, state_of
+from recollect.stores.sqlite.index import (
+    COLD_ROWS,
+    SCRUB_WAIT_S,
+    Index,
+    condition_of,
+    raise_epoch,
+    rows_after,
+    state_of,
+)
 from recollect.stores.sqlite.manifest import WRITTEN_ROWS, due
 from recollect.stores.sqlite.rows import Connection, integers
-from recollect.stores.sqlite.segments import Ints, Mask
+from recollect.stores.sqlite.segments import Ints
 from recollect.stores.sqlite.views import View
-from recollect.stores.sqlite.visible import Visible, best
+from recollect.stores.sqlite.visible import Scores, Visible, best, reached
 from recollect.types import Filter, RankedList, VectorIndex, VectorSpace
+from recollect.types.records import SaveVectors
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -34,9 +43,8 @@ BATCH_ROWS = 16_384  # vectors that are read at once: 25 MB with 384 dimensions
 LARGEST_ROWS = 65_536  # vectors of a file that is not merged any more: 126 MB with 384 dimensions
 
 DIGITS = 6  # of a cosine: records whose cosines differ less tie
-MARGIN = 1e-5  # more than the error of a cosine in single precision
 FEW = 2_000  # visible vectors of which all are compared exactly
-SAMPLED = 4  # times as many are compared exactly to learn what the last of the best has at least
+ALL_BELOW = 4  # times as many vectors as are wanted of which all are compared exactly
 SPARING_FROM = 200_000  # vectors of a store from which exact ones are read, not mapped: 300 MB with 384 dimensions
 GATHER_BELOW = 0.1  # the share of visible vectors below which copying them is faster than scanning all
 
@@ -56,11 +64,13 @@ class SqliteSpaces(SqlSpaces):
         connection.execute(insert, (space.fingerprint, space.embedder, space.dimension))
         return int(connection.execute("SELECT space FROM spaces WHERE fingerprint = ?", (space.fingerprint,)).get)
 
+    def _cleared(self, connection: Connection, number: int) -> None:  # noqa: ARG002
+        # Nothing in the history says that vectors were deleted, and files of the index still hold them.
+        raise_epoch(connection)
+
     def all(self) -> list[Any]:
         """The indexes of all spaces."""
-        with self._database.read() as connection:
-            rows: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
-        return [self.open(VectorSpace(*row)) for row in rows]
+        return [self.open(space) for space in self.stored()]
 
 
 class SqliteVectors(VectorIndex):
@@ -80,31 +90,17 @@ class SqliteVectors(VectorIndex):
         check_dimension(vector, self._space.dimension)
         with self._database.read() as connection:
             visible, scan = self._index.visible(connection, where), Scan(vector)
-            stack = self._follow(connection)
-            parts = [part for part in self._parts(stack, visible) if part.count]
-            heads: Sequence[_Chosen] = parts
-            if (count := sum(part.count for part in parts)) > FEW:
-                rough = [(part, part.rough(scan), scan.bound(part.block)) for part in parts]
-                products = np.concatenate([each for _, each, _ in rough])
-            for wanted in (depth * 4**power for power in range(count)):
-                if FEW < count > (some := wanted * SAMPLED):
-                    # As many records as are wanted have this product at least, so none below it is among the best.
-                    likely = np.partition(products, count - some)[count - some]
-                    exact = [scan.exactly(part.among(each >= likely).vectors()) for part, each, _ in rough]
-                    lowest = np.sort(np.concatenate(exact))[-wanted]
-                    edge = lowest - 10.0**-DIGITS
-                    heads = [part.among(each >= edge - bound).reaching(scan, edge) for part, each, bound in rough]
-                else:
-                    heads, lowest = parts, np.float64(-np.inf)
-                positions = np.concatenate([head.positions() for head in heads])
-                cosines = np.concatenate([scan.exactly(head.vectors()) for head in heads])
-                # Below the edge only some were found. They must not take the places that duplicates leave.
-                whole = cosines.round(DIGITS) >= lowest.round(DIGITS)
-                positions, cosines = positions[whole], cosines[whole]
+            stack, wanted = self._follow(connection), depth
+            parts = _Parts([part for part in self._parts(stack, visible) if part.count])
+            # Vectors that are not mapped are read one by one, so as few as possible are compared exactly.
+            few = FEW if stack.count < SPARING_FROM else ALL_BELOW * depth
+            products = parts.rough(scan) if parts.count > few else None
+            while True:
+                positions, cosines = parts.best(scan, products, wanted)
                 matches = best(self._database, visible.view, positions, cosines, depth, digits=DIGITS)
-                if len(matches.entries) >= depth or len(positions) == count:
+                if len(matches.entries) >= depth or len(positions) == parts.count:
                     return matches
-        return RankedList("")
+                wanted *= 4
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         with self._database.read() as connection:
@@ -150,22 +146,25 @@ class SqliteVectors(VectorIndex):
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         for start in range(0, len(passages), SAVE_BATCH):
             part = slice(start, start + SAVE_BATCH)
-            pairs = zip(passages[part], vectors[part], strict=True)
             with self._database.write() as connection:
                 connection.executemany(
                     "INSERT INTO embeddings (space, passage, vector) VALUES (?, ?, ?)"
                     " ON CONFLICT (space, passage) DO NOTHING",
-                    [(self._number, passage_hash(text), vector.astype("<f4").tobytes()) for text, vector in pairs],
+                    [(self._number, *pair) for pair in _pairs(passages[part], vectors[part])],
                 )
+
+    def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
+        """The change that stores the vectors together with their records."""
+        return SaveVectors(self._number, _pairs(passages, vectors))
 
     def scrub(self) -> bool:
         """Rewrite the files that hold vectors of records that were changed or forgotten; whether that worked."""
         with self._database.read() as connection, self._lock:
-            stack = self._follow(connection)
-            if any(block.file for block in stack.blocks):
-                self._stack = self._written(connection, stack, scrub=True)
-                return self._stack is not stack
-            return True
+            if not self._index.has_files(self._number):
+                return True
+            self._stack = stack = self._written(connection, self._follow(connection), scrub=True)
+            files = self._index.files_of(connection, self._number)
+            return files is not None and files.blocks == stack.blocks and all(mask is None for mask in stack.live)
 
     # -- following the file -------------------------------------------------------------------------------
 
@@ -214,12 +213,13 @@ class SqliteVectors(VectorIndex):
         """The vectors of a snapshot in files, or in memory where no file can be written now."""
         folder, state = self._index.folder, state_of(connection)
         with self._index.settled(connection, SCRUB_WAIT_S if scrub else 0.0) as settled, self._index.tolerated():
+            files = self._from_files(connection)
+            other = [block.file for block in files.blocks] != [block.file for block in stack.blocks if block.file]
+            if other and (settled or files.seq > stack.based):
+                stack = files  # another process has written
             if settled:
-                new = self._from_files(connection)
-                if [block.file for block in new.blocks] == [block.file for block in stack.blocks if block.file]:
-                    new = stack  # otherwise another process has written
-                rows = changed_rows(connection, self._number, new.seq, new.number)
-                new = self._read(connection, new, rows, folder.write_block)
+                rows = changed_rows(connection, self._number, stack.seq, stack.number)
+                new = self._read(connection, stack, rows, folder.write_block)
                 while span := due(new.blocks, new.live, largest=LARGEST_ROWS, scrub=scrub):
                     new = new.with_merged(*span, folder.write_block)
                 new = replace(new, based=state.seq)
@@ -262,6 +262,12 @@ class SqliteVectors(VectorIndex):
         return positions
 
 
+def _pairs(passages: Sequence[str], vectors: Matrix) -> list[tuple[bytes, bytes]]:
+    """Passages and vectors as the file has them."""
+    rows = vectors.astype("<f4")
+    return [(passage_hash(text), row.tobytes()) for text, row in zip(passages, rows, strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Chosen:
     """Some vectors of a block; None for all of them."""
@@ -275,16 +281,14 @@ class _Chosen:
     def count(self) -> int:
         return len(self.block) if self.places is None else len(self.places)
 
-    def among(self, chosen: Mask) -> _Chosen:
-        """Some of these."""
-        places = np.flatnonzero(chosen)
-        return replace(self, places=places if self.places is None else self.places[places])
+    @property
+    def is_dense(self) -> bool:
+        """Whether these are some, and not few, of the block's vectors."""
+        return self.places is not None and len(self.places) >= GATHER_BELOW * len(self.block)
 
-    def reaching(self, scan: Scan, edge: float) -> _Chosen:
-        """Those whose exact product may reach an edge."""
-        if self.places is None or not len(self.places):
-            return self
-        return self.among(scan.fine(self.block, self.places) >= edge - scan.bound(self.block, fine=True))
+    def at(self, places: Ints) -> _Chosen:
+        """Some of these."""
+        return replace(self, places=places if self.places is None else self.places[places])
 
     def positions(self) -> Ints:
         """The positions of their records in the view."""
@@ -297,13 +301,52 @@ class _Chosen:
     def vectors(self) -> Matrix:
         return self.block.vectors(self.places, sparing=self.sparing)
 
+
+class _Parts:
+    """The visible vectors, block by block. A number counts them through."""
+
+    def __init__(self, parts: Sequence[_Chosen]) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *(part.count for part in parts)])
+        self.count = int(self._starts[-1])
+
     def rough(self, scan: Scan) -> Products:
         """Their products in eight bits."""
-        if self.places is None:
-            return scan.rough(self.block)
-        if self.count < GATHER_BELOW * len(self.block):
-            return scan.rough(self.block, self.places)
-        return scan.rough(self.block)[self.places]
+        # Copying a few vectors of a block is faster than scanning all of it.
+        few = [None if part.is_dense else part.places for part in self._parts]
+        products = scan.rough([(part.block, places) for part, places in zip(self._parts, few, strict=True)])
+        if not any(part.is_dense for part in self._parts):
+            return products
+        ends = np.cumsum([len(part.block) if part.is_dense else part.count for part in self._parts])
+        split = zip(self._parts, np.split(products, ends[:-1]), strict=True)
+        return np.concatenate([each[part.places] if part.is_dense else each for part, each in split])
+
+    def best(self, scan: Scan, products: Products | None, wanted: int) -> tuple[Ints, Scores]:
+        """The positions and cosines of at least the `wanted` nearest, and of all that tie with the last of them."""
+        if products is None or self.count <= ALL_BELOW * wanted:
+            return self._exactly(scan, np.arange(self.count))
+        # As many as are wanted reach the lowest of these cosines, so what cannot reach it is not among them.
+        likely = reached(products, wanted)
+        positions, cosines = self._exactly(scan, np.flatnonzero(products >= likely))
+        lowest = np.sort(cosines)[-wanted]
+        edge = lowest - 10.0**-DIGITS - max(scan.bound(part.block) for part in self._parts)
+        more = self._exactly(scan, np.flatnonzero((products >= edge) & (products < likely)))
+        positions, cosines = np.concatenate([positions, more[0]]), np.concatenate([cosines, more[1]])
+        # Below the edge only some were found. They must not take the places that duplicates leave.
+        whole = cosines.round(DIGITS) >= lowest.round(DIGITS)
+        return positions[whole], cosines[whole]
+
+    def _exactly(self, scan: Scan, numbers: Ints) -> tuple[Ints, Scores]:
+        bounds = np.searchsorted(numbers, self._starts).tolist()
+        chosen = [
+            part.at(numbers[first:end] - start)
+            for part, start, first, end in zip(self._parts, self._starts, bounds, bounds[1:], strict=False)
+            if first < end
+        ]
+        if not chosen:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        vectors = np.concatenate([part.vectors() for part in chosen])
+        return np.concatenate([part.positions() for part in chosen]), scan.exactly(vectors)
 
 
 def changed_rows(
@@ -317,4 +360,5 @@ def changed_rows(
                 f"SELECT group_concat(row) FROM {table} JOIN records USING (passage) WHERE number > ? AND +space = ?"
             )
             parts.append(integers(connection.execute(added, (number, space)).get))
-    return np.unique(np.concatenate(parts))
+    rows = np.sort(np.concatenate(parts))
+    return rows[np.diff(rows, prepend=-1) > 0]  # np.unique imports numpy.ma, which takes 10 ms

@@ -92,20 +92,23 @@ class View:
         """The row of each record."""
         return self.gather("rows", positions)  # type: ignore[no-any-return]
 
-    def columns(self, positions: Array) -> tuple[list[int], list[int], list[float], list[str | None], list[bytes]]:
-        """The row, time, importance, decay class and text hash of each record."""
+    def columns(self, positions: Array) -> list[list[Any]]:
+        """The row, text hash, time, importance, decay class, file (None for a fact) and line of each record."""
         count = len(positions)
         rows, times = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
         importances, decays = np.empty(count), np.empty(count, dtype=object)
-        folds = np.empty((count, 16), dtype=np.uint8)
+        folds, files = np.empty((count, 16), dtype=np.uint8), np.empty(count, dtype=np.uint64)
+        lines = np.empty(count, dtype=np.int32)
         for segment, chosen, places in self.parts(positions):
             rows[chosen], times[chosen] = segment.rows[places], segment.time[places]
             importances[chosen], folds[chosen] = segment.importance[places], segment.fold[places]
+            files[chosen], lines[chosen] = segment.file_hash[places], segment.line[places]
             if segment.names["decay"]:
                 decays[chosen] = np.array([None, *segment.names["decay"]], dtype=object)[segment.decay[places]]
         joined = folds.tobytes()
         hashes = [joined[start : start + 16] for start in range(0, len(joined), 16)]
-        return rows.tolist(), times.tolist(), importances.tolist(), decays.tolist(), hashes
+        of_files = [file or None for file in files.tolist()]
+        return [rows.tolist(), hashes, times.tolist(), importances.tolist(), decays.tolist(), of_files, lines.tolist()]
 
     def find(self, rows: Ints) -> Ints:
         """The position of the live copy of each row; -1 where there is none."""

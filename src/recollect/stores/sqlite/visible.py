@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,9 +18,10 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import DIALECT, Connection, integers
 from recollect.stores.sqlite.segments import NEVER, Array, Ints, Mask, Segment
 from recollect.stores.sqlite.views import View
-from recollect.types import Filter, RankedList, RankedRows, Record
+from recollect.types import Filter, RankedList, RankedRows, Record, Scope
 
 CACHED_SETS = 32
+GROUPED = 16  # scores of which the highest is chosen before the best are looked for
 
 
 class Visible:
@@ -83,14 +85,17 @@ class VisibleSets:
         """
         key = (
             where.scope, where.any_scope, where.superseded, where.as_of, where.kinds, where.categories, where.tags,
-            where.path, where.since, where.until, view.serial,
+            where.path, where.since, where.until, where.origins, where.authors, where.author_sessions,
+            where.written_since, where.written_until, view.serial,
         )  # fmt: skip
         moment = micros(where.moment) or 0
         with self._lock:
+            if key not in self._sets:  # sets of older views go: each holds the arrays of all its records
+                old = [each for each in self._sets if each[-1] < view.serial]
+                for each in old if len(self._sets) < CACHED_SETS else (*old, next(iter(self._sets))):
+                    self._sets.pop(each, None)
             cached = self._sets.setdefault(key, _CachedSet())
             self._sets.move_to_end(key)
-            if len(self._sets) > CACHED_SETS:
-                self._sets.popitem(last=False)
         with cached.lock:
             if cached.visible is None or not cached.start <= moment < cached.visible.until:
                 cached.visible, cached.start = _select(connection, where, view), moment
@@ -105,8 +110,8 @@ def _select(connection: Connection, where: Filter, view: View) -> Visible:
         whole = zip(view.segments, parts, strict=True)
         own = np.concatenate([np.ones(len(each), dtype=np.bool_) if part is None else part for each, part in whole])
         mask = own if mask is None else own & mask
-    # Tags, categories and paths are not in the segments.
-    sql, values = all_of(list(DIALECT.of_fields(replace(where, kinds=(), since=None, until=None))))
+    # Tags, categories, authors and paths are not in the segments.
+    sql, values = all_of(list(DIALECT.of_fields(replace(where, kinds=(), origins=(), since=None, until=None))))
     if values:
         rows = integers(connection.execute(f"SELECT group_concat(row) FROM records WHERE {sql}", values).get)
         positions = view.find(rows)
@@ -119,17 +124,10 @@ def _select(connection: Connection, where: Filter, view: View) -> Visible:
 
 def _admitted(segment: Segment, where: Filter, moment: int) -> Mask | None:
     """The rows of a segment that a filter admits by their columns; None for all."""
-    masks = []
-    if not where.any_scope:
-        scope = where.scope
-        for column, name in (("user", scope.user), ("agent", scope.agent), ("session", scope.session)):
-            if segment.names[column]:
-                codes = getattr(segment, column)
-                mask = codes == 0
-                code = -1 if name is None else segment.code(column, name)
-                masks.append(mask if code < 0 else mask | (codes == code))
-    if where.kinds:
-        masks.append(np.isin(segment.kind, [segment.code("kind", kind) for kind in where.kinds]))
+    masks = [] if where.any_scope else list(_in_scope(segment, where.scope))
+    for column, names in (("kind", where.kinds), ("origin", where.origins)):
+        if names and not set(segment.names[column]).issubset(names):
+            masks.append(np.isin(getattr(segment, column), [segment.code(column, name) for name in names]))
     if where.as_of:
         masks.append((segment.time <= moment) & (segment.edited <= moment))
     if not where.superseded and segment.lowest("superseded") <= moment:
@@ -141,6 +139,16 @@ def _admitted(segment: Segment, where: Filter, moment: int) -> Mask | None:
     if where.until:
         masks.append(segment.time < (micros(where.until) or 0))
     return None if not masks else masks[0] if len(masks) == 1 else np.logical_and.reduce(masks)
+
+
+def _in_scope(segment: Segment, scope: Scope) -> Iterator[Mask]:
+    """For each part of a scope the rows that a caller with this scope may see."""
+    for column, name in (("user", scope.user), ("agent", scope.agent), ("session", scope.session)):
+        if segment.names[column]:
+            codes = getattr(segment, column)
+            mask = codes == 0
+            code = -1 if name is None else segment.code(column, name)
+            yield mask if code < 0 else mask | (codes == code)
 
 
 def _next_event(segment: Segment, moment: int) -> int:
@@ -156,36 +164,55 @@ def _next_event(segment: Segment, moment: int) -> int:
 Scores = NDArray[np.float64]
 
 
-def best(database: Database, view: View, positions: Array, scores: Scores, depth: int, *, digits: int) -> RankedList:
-    """The `depth` best positions by rounded score, newer, id; of records with the same text only the first."""
+def best(
+    database: Database,
+    view: View,
+    positions: Array | None,
+    scores: Scores,
+    depth: int,
+    *,
+    digits: int,
+    above: float = -math.inf,
+) -> RankedList:
+    """The `depth` best positions by rounded score, newer, id; of records with the same text only the first.
+
+    Without `positions` the scores are those of the first positions. Only scores `above` some value count.
+    """
     count = depth
     while True:
-        leading, rounded = _leading(database, view, *_head(positions, scores, count, digits), count)
-        rows, times, importances, decays, folds = view.columns(leading)
+        head = _head(scores, count, 10.0**-digits, above)
+        chosen = head if positions is None else positions[head]
+        leading, rounded = _leading(database, view, chosen, scores[head].round(digits), count)
+        rows, folds, *others = view.columns(leading)
         first, duplicates = distinct(list(zip(range(len(rows)), folds, rounded.tolist(), strict=True)), depth)
-        if len(first) >= depth or count >= len(positions):
+        if len(first) >= depth or len(leading) < count:
             break
         count *= 4
     if not first:
         return RankedList("", duplicates=duplicates)
-    columns: list[list[Any]] = [rows, rounded.tolist(), folds, times, importances, decays]
+    columns: list[list[Any]] = [rows, rounded.tolist(), folds, *others]
     if len(first) < len(rows):
         columns = [[column[place] for place in first] for column in columns]
-    rows, ordered, folds, times, importances, decays = columns
+    rows, ordered, folds, times, importances, decays, files, lines = columns
     entries = RankedRows(
-        rows, ordered, folds, times, importances, decays,
+        rows, ordered, folds, times, importances, decays, files, lines,
         lambda chosen: read_records(database, chosen), view.statements,
     )  # fmt: skip
     return RankedList("", entries, duplicates=duplicates)
 
 
-def _head(positions: Array, scores: Scores, count: int, digits: int) -> tuple[Array, Scores]:
-    """The positions that may be among the first `count`, and their rounded scores."""
-    if len(positions) > count:
-        edge = np.partition(scores, len(scores) - count)[len(scores) - count]
-        head = np.flatnonzero(scores >= edge - 10.0**-digits)
-        positions, scores = positions[head], scores[head]
-    return positions, scores.round(digits)
+def _head(scores: Scores, count: int, margin: float, above: float) -> Ints:
+    """Which scores may be among the first `count`: those that are less than `margin` below the last of these."""
+    if len(scores) > count and (edge := reached(scores, count) - margin) > above:
+        return np.flatnonzero(scores >= edge)
+    return np.flatnonzero(scores > above)
+
+
+def reached(scores: NDArray[Any], count: int) -> Any:
+    """A value that at least `count` scores reach, and few more: so none below it is among the first `count`."""
+    highest = scores[: len(scores) // GROUPED * GROUPED].reshape(GROUPED, -1).max(axis=0)  # of groups
+    highest = highest if len(highest) > count else scores
+    return np.partition(highest, len(highest) - count)[len(highest) - count]
 
 
 def read_records(database: Database, rows: Sequence[int]) -> Mapping[int, Record]:

@@ -101,7 +101,7 @@ const makers = {
   switch(knob, context) {
     const back = undo(knob, context);
     const field = h("input", { type: "checkbox", id: context.id, role: "switch",
-      on: { change: () => context.set(knob.name, field.checked) } });
+      on: { change: () => context.set(knob.name, field.checked || (knob.optional ? null : false)) } });
     const update = (value) => {
       field.checked = value === true;
     };

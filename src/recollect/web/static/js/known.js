@@ -30,6 +30,7 @@ export function known(record) {
     ["Edited", moment(record.edited_at)],
     ["Expires", moment(record.expires_at)],
     ["Superseded", moment(record.superseded_at)],
+    ["Written by", [record.origin, record.author ? [": ", h("bdi", null, record.author)] : ""]],
     ["Source", record.source && h("bdi", null, record.source)],
     ["File", record.path && [h("bdi", null, record.path), record.lines ? `, lines ${record.lines.join("–")}` : ""]],
     ["Id", h("code", { class: "id" }, record.id)],

@@ -4,7 +4,7 @@ import { button, focused, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
 import { legend, resultList, traceLine } from "./results.js";
 import { request } from "./state.js";
-import { plural } from "./words.js";
+import { addressOf, number, plural } from "./words.js";
 
 /** The ranking of one side of the desk: `element`, `run()`, `stop()`, and the last `answer`. */
 export function ranking(desk, side, { compact = false, label = "Results", blank, heard = () => {} } = {}) {
@@ -52,7 +52,7 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
   }
 
   function found(answer) {
-    if (!answer.results.length) return [traceLine(answer), nothing(desk)];
+    if (!answer.results.length) return [traceLine(answer), nothing(desk, answer.closest)];
     const names = [...new Set(answer.results.flatMap((result) => Object.keys(result.sources)))];
     const head = h("div", { class: "ranking-head" },
       h(compact ? "span" : "h2", { class: "count" }, plural(answer.results.length, "result")), traceLine(answer),
@@ -71,8 +71,8 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
 /** Whether two answers would look the same: times and ages aside, which pass by themselves. */
 function alike(one, other) {
   const looks = ({ results }) =>
-    JSON.stringify(results.map(({ id, title, text, category, tags, superseded_by, freshness }) =>
-      [id, title, text, category, tags, superseded_by, freshness]));
+    JSON.stringify(results.map(({ id, title, text, category, tags, superseded_by, freshness, passages }) =>
+      [id, title, text, category, tags, superseded_by, freshness, passages?.map((passage) => passage.id)]));
   return other !== null && looks(one) === looks(other);
 }
 
@@ -84,12 +84,12 @@ function same(page, shown) {
 function opened(body) {
   return [...body.querySelectorAll("details[open]")].map((one) => {
     const id = one.closest("[data-id]")?.dataset.id;
-    return id ? `[data-id="${CSS.escape(id)}"] details` : ".trace";
+    return id ? `[data-id="${CSS.escape(id)}"] .${one.classList[0]}` : ".trace";
   });
 }
 
 /** No result is an answer too: what could be asked instead. */
-function nothing(desk) {
+function nothing(desk, closest) {
   const narrowed = Object.keys(desk.state.filters).length > 0;
   const advice = [];
   if (narrowed) advice.push(button("Clear the filters", desk.unfilter));
@@ -97,7 +97,9 @@ function nothing(desk) {
     advice.push(button("Search every scope", desk.anyScope));
   }
   advice.push(button("Why not…?", desk.askWhy));
-  const words = narrowed ? "No record that passes the filters matches." : "No source has a match.";
+  const words = closest ? [`No result reaches the minimum confidence. Closest, with ${number(closest.confidence)}: `,
+    h("a", { href: addressOf(closest) }, h("bdi", null, closest.name))]
+    : narrowed ? "No record that passes the filters matches." : "No source has a match.";
   return h("div", { class: "blank" }, h("h2", null, "No results"), h("p", { class: "quiet" }, words),
     h("div", { class: "row" }, advice));
 }

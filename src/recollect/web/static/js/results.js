@@ -9,7 +9,13 @@ import {
 export function resultList(answer, { query, compact = false, label = "Results" }) {
   const asked = answer.trace.sources.filter((source) => source.status === "ok").map((source) => source.name);
   return h("ol", { class: compact ? "results compact" : "results", "aria-label": label },
-    answer.results.map((result) => item(result, { query, compact, asked })));
+    answer.results.map((result) => [result.rank === answer.likely + 1 ? divider(answer.likely) : null,
+      item(result, { query, compact, asked })]));
+}
+
+/** The line above results that are probably unrelated. */
+function divider(likely) {
+  return h("li", { class: "divider" }, likely ? "below: probably unrelated" : "nothing here seems to answer this");
 }
 
 function item(result, { query, compact, asked }) {
@@ -22,8 +28,35 @@ function item(result, { query, compact, asked }) {
     h("div", { class: "result-body" },
       h("div", { class: "result-head" }, h("h3", null, title), h("span", { class: "move" })),
       same ? null : h("p", { class: "snippet", dir: "auto" }, marked(snippet, query)),
-      h("div", { class: "result-facts" }, where(result), compact ? null : chips(result)),
+      h("div", { class: "result-facts" }, where(result), compact ? null : chips(result),
+        result.moved ? h("span", { class: "moved" }, result.moved) : null),
+      result.passages ? further(result.passages, query) : null,
       h("div", { class: "result-scores" }, bar(result), places(result, asked), compact ? null : arithmetic(result))));
+}
+
+const ADJOINING = 2; // lines from the end of a passage to the next one, with a blank line between them
+
+/** The further passages of a file, folded, in the order of the file; those that adjoin are one. */
+function further(passages, query) {
+  const joined = [];
+  for (const passage of [...passages].sort((one, other) => firstLine(one) - firstLine(other))) {
+    const [first, last] = passage.lines ?? [0, 0];
+    const before = joined.at(-1);
+    if (before && first <= before.last + ADJOINING) {
+      before.last = Math.max(before.last, last);
+      before.parts.push(passage);
+    } else joined.push({ first, last, parts: [passage] });
+  }
+  return h("details", { class: "passages" },
+    h("summary", null, `and ${plural(passages.length, "more passage")}`),
+    h("ul", null, joined.map(({ first, last, parts }) => h("li", null,
+      h("span", { class: "lines mono" }, last ? `lines ${first}–${last}` : ""),
+      parts.map((passage) => h("a", { class: "passage", href: addressOf(passage), dir: "auto" },
+        marked(plain((passage.snippet || passage.title).slice(0, 600)), query)))))));
+}
+
+function firstLine(passage) {
+  return passage.lines?.[0] ?? 0;
 }
 
 /** File and lines or kind, the age, and whether the file is still as it was read. */
@@ -93,7 +126,7 @@ function arithmetic(result) {
   rows.push(...factors.map(([name, factor]) => row(`× ${name}`, number(factor, 4), "")));
   rows.push(row("= score", number(result.score, 4), "0 to 1 under every method"));
   for (const [stage, move] of Object.entries(result.moves ?? {})) {
-    rows.push(row(`then ${stage}`, `#${move.from} → #${move.to}`, "changes the place, not the score"));
+    rows.push(row(`by ${stage}`, `#${move.from} → #${move.to}`, "the rank before and after"));
   }
   if (result.similarity !== null && result.similarity !== undefined) {
     rows.push(row("cosine", number(result.similarity, 3), "to the question"));

@@ -1,0 +1,83 @@
+"""Cut files again that older rules cut: by default a file that does not change is never read a second time.
+
+Each indexed folder records in its options the oldest rules by which one of its files may have been cut (`rules`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from recollect.ingest import documents
+from recollect.ingest.discovery import NotAFile, read_file
+from recollect.ingest.folder import MISSING, UNREAD, IndexOptions, chunk_changes, chunk_records
+from recollect.types import Change, Files, FileState, Progress, Put, Record, SetFileState, SetFolderOptions
+
+FIELD = "rules"
+FIRST = 1  # the rules of folders that were indexed before this was recorded
+
+
+def rules_of(options: Mapping[str, Any] | None) -> int:
+    """The rules that the stored options of a folder record; anybody may have written them into an export."""
+    rules = (options or {}).get(FIELD)
+    return rules if isinstance(rules, int) else FIRST
+
+
+def rules_after(roots: Mapping[str, Mapping[str, Any] | None], root: Path) -> int:
+    """The rules to record after indexing a root: the oldest of the folders around and inside it, whose files stay."""
+    related = (folder for folder in roots if Path(folder).is_relative_to(root) or root.is_relative_to(folder))
+    return min((rules_of(roots[folder]) for folder in related), default=documents.RULES)
+
+
+def outdated(files: Files) -> dict[str, int]:
+    """The folders that older rules cut, each with how many files it has; files that changed since count, too."""
+    old = [root for root, options in files.roots().items() if rules_of(options) < documents.RULES]
+    counts = {root: len(files.known(root)) for root in old}
+    return {root: count for root, count in counts.items() if count}
+
+
+def recut(files: Files, root: str, progress: Progress | None = None) -> list[Change]:
+    """The changes that cut all files of a folder by the present rules. They belong into one transaction.
+
+    A file whose content has changed is left to the next `index`, which cuts it by the present rules. One that cannot
+    be read now is marked, so that the next `index` reads it.
+    """
+    changes: list[Change] = []
+    states = files.known(root)
+    for done, (path, state) in enumerate(sorted(states.items()), 1):
+        changes += _recut_file(files, path, state)
+        if progress:
+            progress(done, len(states))
+    options = files.roots().get(root)
+    return changes if options is None else [*changes, SetFolderOptions(root, {**options, FIELD: documents.RULES})]
+
+
+def new_passages(changes: Sequence[Change]) -> Iterator[str]:
+    """The passages of the records that changes store."""
+    return (change.record.passage for change in changes if isinstance(change, Put))
+
+
+def _recut_file(files: Files, path: str, state: FileState) -> list[Change]:
+    try:
+        content, _ = read_file(path)
+    except (OSError, NotAFile):
+        return [] if state.mtime_ns == MISSING else [SetFileState(path, replace(state, mtime_ns=UNREAD))]
+    before = files.chunks(path)
+    if not before or FileState.digest_of(content) != state.digest:
+        return []
+    document = documents.read_document(content, path)
+    options = IndexOptions(before[0].scope, before[0].tags)
+    after = chunk_records(path, document, options=options, before=before, key=files.chunk_key())
+    return _differences(before, after)
+
+
+def _differences(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
+    """What changes; nothing for a chunk that stays as it is."""
+    known = {record.id: (record.title, record.text, record.lines) for record in before}
+    changes = chunk_changes(before, after)
+    return [
+        change
+        for change in changes
+        if not isinstance(change, Put)
+        or known.get(change.record.id) != (change.record.title, change.record.text, change.record.lines)
+    ]

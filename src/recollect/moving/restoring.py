@@ -1,0 +1,113 @@
+"""Restoring a backup to a new place: checked before it is used, and complete or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recollect import moving, stores
+from recollect.errors import UsageError
+from recollect.moving import archive
+from recollect.moving.archive import STORE, Backup
+
+if TYPE_CHECKING:
+    from recollect.moving import Steps
+
+_LOGS = ("-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The backup that was restored, where to, and how many parts of each kind are there."""
+
+    backup: Backup
+    place: str
+    counts: dict[str, int]
+    dry_run: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"backup": self.backup.as_dict(), "place": self.place, "counts": self.counts, "dry_run": self.dry_run}
+
+
+def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps: Steps | None = None) -> Restored:
+    """Restore a backup to a path or URL at which there is no store.
+
+    A new store at a path is complete when it appears. On a server the parts are added one after the other; if that is
+    interrupted, the same call continues it. With `dry_run` only the backup is checked,
+    also while there is a store at the place.
+    """
+    steps = steps or moving.silent
+    place = str(place)
+    backup = archive.read_manifest(Path(file).expanduser())
+    kind = stores.kind_of(place)
+    shown = kind.describe(place)
+    if place == ":memory:":
+        raise UsageError("a backup cannot be restored into memory", hint="name a file: --to new.db")
+    if dry_run:
+        archive.unpack(backup, None, steps("checking"))
+        return Restored(backup, shown, backup.counts, dry_run=True)
+    path = kind.file(place)
+    if path is None:
+        return Restored(backup, shown, _add_to(place, backup, steps))
+    _refuse_existing(path)
+    _make(path, backup, steps)
+    return Restored(backup, shown, backup.counts)
+
+
+def _refuse_existing(path: Path) -> None:
+    """Refuse a path that is taken, also by the log of a store that is gone: SQLite would apply it to the new one."""
+    names = [Path(f"{path}{end}") for end in ("", *_LOGS)]
+    taken = [name for name in names if name.exists() or name.is_symlink()]
+    if taken:
+        words = "there is already a store" if taken[0] == path else "the log of an earlier store is left"
+        hint = "name another place with --to; or stop every process that uses the store, and move away "
+        raise UsageError(f"{words} at {taken[0]}", hint=hint + ", ".join(map(str, taken)))
+
+
+def _make(path: Path, backup: Backup, steps: Steps) -> None:
+    """Restore to a file that appears when it is complete."""
+    new = [folder for folder in path.absolute().parents if not folder.exists()]
+    try:
+        with archive.explained(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with archive.part_folder(path) as parts:
+                content, store = _unpacked(backup, parts, steps), parts / STORE
+                if content != store:
+                    moving.import_(store, content, with_folders=True, steps=steps)  # which reads everything back
+                _refuse_existing(path)  # again: this took a while
+                archive.put_in_place(store, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
+def _unpacked(backup: Backup, folder: Path, steps: Steps) -> Path:
+    """The content of a backup as a file in a folder; a store is checked, too."""
+    content = folder / backup.content
+    archive.unpack(backup, content, steps("unpacking"))
+    if backup.content == STORE:
+        from recollect.stores.sqlite.snapshots import check_snapshot
+
+        if check_snapshot(content, backup.path).counts != backup.counts:
+            raise archive.damaged(backup.path, "it does not hold as many records as its manifest says")
+    return content
+
+
+def _add_to(place: str, backup: Backup, steps: Steps) -> dict[str, int]:
+    """Restore to a store that is not one file. One that holds a part of the backup is completed."""
+    with tempfile.TemporaryDirectory(prefix="recollect-") as name, archive.explained(Path(name)):
+        content = _unpacked(backup, Path(name), steps)
+        try:
+            if backup.content == STORE:
+                return moving.copy(content, place, steps=steps).total
+            return moving.import_(place, content, with_folders=True, steps=steps).total
+        except UsageError as error:
+            if "the target" in error.message:
+                error.explain(error.message, "name a place at which there is no store yet; nothing was restored")
+            raise

@@ -1,0 +1,147 @@
+"""New records: one statement writes a record with all that is derived from it, and may check first that it is new."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import psycopg
+from psycopg.rows import TupleRow
+
+from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.database import PostgresDatabase
+from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
+from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexWriter, stored_vector
+from recollect.stores.postgres.rows import find_scope
+from recollect.stores.postgres.vectors import literal, settle
+from recollect.stores.rows import COLUMNS, Condition, micros, to_row
+from recollect.types import Put, Record, now
+
+MERGE_CHANCE = 500  # one change in so many merges new records into the blocks of the keyword index
+SETTLE_CHANCE = 20  # one change in so many adds vectors to the approximate index if many are missing there
+
+CHANNEL = "recollect"  # the channel of NOTIFY; the payload is the schema
+
+TEXT_LOCKS = 0x52434C57
+SLOTS = 256  # advisory locks for adding the same text at once. They are few because the server's lock table is small.
+
+_PLACES = ", ".join(["%s"] * len(COLUMNS))
+_INSERT = f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
+_RETURNING = "ON CONFLICT (id) DO NOTHING RETURNING row, scope, id, length, passage"
+_EVENT = "INSERT INTO history (row, scope, id, action, at, detail) SELECT row, scope, id, %s, %s, %s FROM new"
+
+
+@functools.cache
+def insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
+    """The statement that inserts a new record into its table, the tallies and all indexes; `noted` with an event.
+
+    Its parameters: those of the record, scope, length, terms, counts; action, time and detail of the event.
+    """
+    return _inserting(spaces, [f"new AS ({_INSERT} VALUES ({_PLACES}, %s, %s) {_RETURNING})"], noted=noted)
+
+
+@functools.cache
+def _guarded_insertion(spaces: tuple[int, ...], find: str, space: int | None, *, merge: bool) -> str:
+    """The same with an event, if scope, language and spaces are those that the client knows, and its text is new there.
+
+    Else it writes nothing. A vector in the space `space` is inserted, too.
+    """
+    known = (
+        "%s = (SELECT value FROM meta WHERE key = 'language')"
+        " AND %s::integer[] = ARRAY(SELECT space FROM spaces ORDER BY space)"
+    )
+    if merge:
+        known += " AND NOT EXISTS (SELECT 1 FROM records WHERE fold = %s AND records.scope = scopes.scope)"
+    parts = [
+        f"place AS ({find} AND {known})",
+        f"new AS ({_INSERT} SELECT {_PLACES}, scope, %s FROM place {_RETURNING})",
+    ]
+    if space is not None:
+        insert = (
+            f"INSERT INTO embeddings (space, passage, vector) SELECT {space}, passage, given.vector FROM new, given"
+        )
+        parts += ["given AS (SELECT %s::vector AS vector)", f"embedding AS ({insert} ON CONFLICT DO NOTHING)"]
+    return _inserting(spaces, parts, noted=True, given=space)
+
+
+def _inserting(spaces: Sequence[int], new: Sequence[str], *, noted: bool, given: int | None = None) -> str:
+    def vector(space: int) -> str:
+        stored = stored_vector(space, "new")
+        return f"coalesce({stored}, (SELECT vector::halfvec FROM given))" if space == given else stored
+
+    parts = [
+        *new,
+        "document AS (INSERT INTO documents SELECT row, scope, length, %s::text[], %s::real[] FROM new)",
+        "tally AS (INSERT INTO tallies (scope, records, length) SELECT scope, 1, length FROM new)",
+        *(
+            f"space_{space} AS (INSERT INTO vectors_{space} (row, scope, vector)"
+            f" SELECT row, scope, {vector(space)} FROM new)"
+            for space in spaces
+        ),
+        *([f"event AS ({_EVENT})"] if noted else []),
+    ]
+    return f"WITH {', '.join(parts)} SELECT row, scope FROM new"
+
+
+def lock_folds(folds: set[bytes]) -> Condition:
+    """The statement that waits for transactions that add the same texts. One locks all of its texts at once."""
+    slots = sorted({int.from_bytes(fold[:8]) % SLOTS for fold in folds})
+    return "SELECT pg_advisory_xact_lock(%s, slot) FROM unnest(%s::integer[]) AS slot", [TEXT_LOCKS, slots]
+
+
+class Additions:
+    """Adds single new records in two round trips: one that checks and writes, and the commit."""
+
+    def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
+        self._database = database
+        self._keywords = keywords
+        self._spaces: tuple[int, ...] = ()  # as they were read last
+
+    def add(self, put: Put, space: int | None = None, vector: bytes = b"") -> Record | None:
+        """Add a record, with its vector in a space, if it is new and the store's language and spaces are those we know.
+
+        Else nothing is written. Row-level security needs a look at every step, so there it is never done.
+        """
+        if self._database.row_security() or not (
+            space is None or space in self._spaces or space in self._read_spaces()
+        ):
+            return None
+        locks = [LOCK_LANGUAGE[0], *([lock_folds({put.record.text_hash})] if put.merge else [])]
+        first = [*locks, self._insert(put, space, vector)]
+        row = self._database.write(_last_row, first=first, notify=CHANNEL, changed=bool)
+        if row is None:
+            self._read_spaces()
+            return None
+        if random.randrange(TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
+            self._database.try_write(lambda connection: IndexWriter.merge_tallies(connection, row[1:], every=1))
+        return put.record
+
+    def tidy(self, changes: int) -> None:
+        """After some changes, now and then: merge new records into the blocks, and add vectors to their index."""
+        chance = random.randrange(MERGE_CHANCE) / max(1, changes)  # noqa: S311  (not a secret)
+        if chance < 1:
+            self._keywords.merge()
+        if chance < MERGE_CHANCE / SETTLE_CHANCE:
+            self._database.try_write(settle)
+
+    def _insert(self, put: Put, space: int | None, vector: bytes) -> Condition:
+        record, writer, spaces = put.record, self._keywords.writer, self._spaces
+        find, scope = find_scope(record.scope)
+        counts, length = writer.terms(record)
+        guards = [writer.analyzer().language, list(spaces), *([record.text_hash] if put.merge else [])]
+        given = [] if space is None else [literal(np.frombuffer(vector, "<f4"))]
+        return _guarded_insertion(spaces, find, space, merge=put.merge), [
+            *scope, *guards, *to_row(record), length, *given, list(counts), list(counts.values()), "add", micros(now()),
+            "{}",
+        ]  # fmt: skip
+
+    def _read_spaces(self) -> tuple[int, ...]:
+        (spaces,) = self._database.one("SELECT ARRAY(SELECT space FROM spaces ORDER BY space)")
+        self._spaces = tuple(spaces)
+        return self._spaces
+
+
+def _last_row(_: Connection, *cursors: psycopg.Cursor[TupleRow]) -> TupleRow | None:
+    return cursors[-1].fetchone()

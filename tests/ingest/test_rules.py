@@ -1,0 +1,27 @@
+"""The rules by which files are cut have a version: a release that cuts differently must raise it."""
+
+import hashlib
+
+from recollect.ingest.documents import RULES, read_document
+from recollect.sample import NOTES
+
+PINNED = {1: "70425d6c568ab473"}
+"""Version of the rules → a hash of the chunks of the sample notes and of the texts below."""
+
+TEXTS = {
+    "table.md": "# Birds\n\nSeen:\n\n| name | place |\n|---|---|\n"
+    + "| grey heron | the reeds by the old mill |\n" * 80,
+    "code.py": "class Heron:\n" + "".join(f"    def wade{n}(self):\n        return {n}\n\n" for n in range(90)),
+    "page.rst": "Tides\n=====\n\n" + "High water comes twice a day. " * 90 + "\n\nMoon\n----\n\nIt pulls.\n",
+    "list.txt": "\n\n".join(f"Paragraph {n} of a plain text, {'x' * n}." for n in range(90)),
+    "long.txt": "One line, very long; it has commas, too. " * 200,
+}
+
+
+def test_other_chunks_need_another_version() -> None:
+    """If this fails, raise RULES and add its hash: `recollect migrate --chunks` then reaches files cut before."""
+    files = {path.name: path.read_bytes() for path in sorted(NOTES.rglob("*.md"))}
+    files |= {name: text.encode() for name, text in TEXTS.items()}
+    chunks = [(name, read_document(content, name)) for name, content in sorted(files.items())]
+    cut = repr([(name, document.title, document.chunks) for name, document in chunks])
+    assert hashlib.blake2b(cut.encode(), digest_size=8).hexdigest() == PINNED[RULES]

@@ -1,0 +1,86 @@
+"""Write the training data: `python training/prepare.py REPOSITORIES train.json.xz`.
+
+Needs Python alone. Beside the questions of the sources, a sentence or a few words of a passage ask for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+from data import SHORTEST, Group, read_all
+
+WORD = re.compile(r"\b[A-Za-z][a-z]{3,}\b")
+KINDS = ("conversation", "science", "documentation", "code", "encyclopedia")
+RENAMED = 0.3  # the share of groups in which some words are others, the same in passages and questions
+MADE_UP = 0.35  # the share of passages that a part of themselves asks for
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("repositories", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    passages, groups, questions = list[str](), list[int](), list[tuple[str, int, int, int]]()
+    known = list[str]()
+    count = Counter[tuple[str, str]]()
+    for source, group in read_all(arguments.repositories, arguments.seed):
+        if group.kind != "code":
+            known += rng.sample(words := sorted(set(WORD.findall(" ".join(group.passages)))), min(20, len(words)))
+            if rng.random() < RENAMED:
+                rename(group, known, rng)
+        base, number, kind = len(passages), len(groups), KINDS.index(group.kind)
+        passages += group.passages
+        groups.append(len(passages))
+        asked = {(text, answer) for text, answer in group.questions}
+        for place, passage in enumerate(group.passages):
+            if rng.random() < MADE_UP and (made := part(passage, rng)):
+                asked.add((made, place))
+        # number of the group, of the answer (-1: unknown), and of the kind
+        questions += ((text, number, -1 if at is None else base + at, kind) for text, at in sorted(asked, key=str))
+        count[source, "passages"] += len(group.passages)
+        count[source, "questions"] += len(asked)
+    for (source, what), value in count.items():
+        print(f"{source}: {value:,} {what}")
+    text = json.dumps(
+        {"kinds": KINDS, "passages": passages, "ends": groups, "questions": questions}, ensure_ascii=False
+    )
+    arguments.target.write_bytes(lzma.compress(text.encode("utf-8", "replace"), preset=4))
+    print(f"{len(passages):,} passages, {len(questions):,} questions, {arguments.target.stat().st_size:,} bytes")
+
+
+def rename(group: Group, known: list[str], rng: random.Random) -> None:
+    """Put other words in the place of some, everywhere in a group, so that more words are seen asked for."""
+    words = sorted(set(WORD.findall(" ".join(group.passages))))
+    other = {word: rng.choice(known) for word in words if rng.random() < 0.35}
+
+    def replaced(text: str) -> str:
+        return WORD.sub(lambda found: other.get(found[0], found[0]), text)
+
+    group.passages = [replaced(passage) for passage in group.passages]
+    group.questions = [(replaced(question), answer) for question, answer in group.questions]
+
+
+def part(passage: str, rng: random.Random) -> str:
+    """A sentence of a passage, or a few words of it."""
+    sentences = [one.strip() for one in re.split(r"(?<=[.!?:])\s+|\n", passage) if SHORTEST < len(one) < 200]
+    if not sentences:
+        return ""
+    words = rng.choice(sentences).split()
+    if rng.random() < 0.4 and len(words) > 4:
+        most = rng.randint(2, min(8, len(words)))
+        start = rng.randint(0, len(words) - most)
+        words = words[start : start + most]
+    text = " ".join(words)
+    return text.lower() if rng.random() < 0.3 else text
+
+
+if __name__ == "__main__":
+    main()
