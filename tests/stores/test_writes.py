@@ -19,6 +19,7 @@ from recollect.memory.embeddings import BATCH
 from recollect.models.hashing import HashingEmbedder
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite import records as sqlite_records
+from recollect.stores.sqlite.schema import ADDED
 from recollect.types import Change, Filter, Forget, Put, Record, Restore, Scope, Supersede
 from recollect.types.protocols import Part
 from recollect.types.records import new_id
@@ -142,7 +143,7 @@ def test_store_of_an_older_schema_keeps_its_history(tmp_path: Path) -> None:
     older = apsw.Connection(str(place))
     older.execute("CREATE INDEX history_id ON history (id); CREATE INDEX embeddings_passage ON embeddings (passage)")
     older.execute("PRAGMA user_version=8; DELETE FROM migrations WHERE number > 8; DROP INDEX records_origin")
-    for column in ("origin", "author", "author_session"):
+    for column in ADDED:
         older.execute(f"ALTER TABLE records DROP COLUMN {column}")
     older.close()
     store = SqliteStore(place, read_only=True)  # it cannot be migrated, and is read all the same

@@ -200,12 +200,20 @@ def _print_passages(passages: Sequence[Result], shown: bool) -> None:
     if not passages:
         return
     joined = _neighbours(passages)
-    lines = ", ".join(f"{first}–{last}" for first, last, _ in joined if last)
-    echo(dim(f"{MARGIN}and {terminal.counted(len(passages), 'more passage')}{': lines ' if lines else ''}{lines}"))
+    lines = ", ".join(f"{first}–{last}" for first, last, group in joined if last and not group[0].record.place)
+    places = ", ".join(_places(group) for _, _, group in joined if group[0].record.place)
+    named = f": lines {lines}" if lines else f": {plain(places)}" if places else ""
+    echo(dim(f"{MARGIN}and {terminal.counted(len(passages), 'more passage')}{named}"))
     for first, last, group in joined if shown else ():
-        echo(dim(f"{MARGIN}{MARGIN}lines {first}–{last}  {max(one.score for one in group):.2f}"))
+        place = plain(_places(group)) or f"lines {first}–{last}"
+        echo(dim(f"{MARGIN}{MARGIN}{place}  {max(one.score for one in group):.2f}"))
         for one in group:
             echo(terminal.indented(plain_text(one.snippet), MARGIN * 2))
+
+
+def _places(group: Sequence[Result]) -> str:
+    """The pages, slides or messages of adjoining passages, each once."""
+    return ", ".join(dict.fromkeys(one.record.place for one in group if one.record.place))
 
 
 def _neighbours(passages: Sequence[Result]) -> list[tuple[int, int, list[Result]]]:

@@ -113,7 +113,7 @@ def indented(text: str, margin: str = MARGIN) -> str:
 
 
 def where(record: Record) -> str:
-    """The file and lines of a record, relative to the current folder or the home folder where possible."""
+    """The file and the lines or page of a record, relative to the current folder or the home folder where possible."""
     if record.path is None:
         return ""
     path = Path(record.path)
@@ -121,6 +121,8 @@ def where(record: Record) -> str:
         path = path.relative_to(Path.cwd())
     elif path.is_relative_to(Path.home()):
         path = "~" / path.relative_to(Path.home())
+    if record.place:
+        return plain(f"{path}, {record.place}")
     first, last = record.lines or (0, 0)
     return plain(f"{path}:{first}-{last}" if last > first else f"{path}:{first}" if first else str(path))
 

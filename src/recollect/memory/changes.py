@@ -81,9 +81,9 @@ class Writer:
             scope: The scope of the record; or name its parts with `user`, `agent` and `session`.
             supersedes: The id of a record that the new one replaces.
             fields: Other fields of the record: id, kind, title, category, tags, importance, decay, created_at,
-                happened_at, expires_at, source, path, lines; origin (user, file, agent, tool, web or import), author
-                and author_session. Times are `datetime` objects or text such as `2026-03-14`; a span such as `2w`
-                means two weeks ago, for `expires_at` in two weeks.
+                happened_at, expires_at, source, path, lines, place; origin (user, file, agent, tool, web or import),
+                author and author_session. Times are `datetime` objects or text such as `2026-03-14`; a span such as
+                `2w` means two weeks ago, for `expires_at` in two weeks.
 
         Raises:
             UsageError: A field is unknown or has a wrong value, or the id belongs to another scope or to a chunk.

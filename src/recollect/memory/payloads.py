@@ -48,6 +48,7 @@ class StoredRecord(TypedDict):
     lines: NotRequired[list[int]]
     author: NotRequired[str]
     author_session: NotRequired[str]
+    place: NotRequired[str]
     text_chars: NotRequired[int]
     next_offset: NotRequired[int]
 
@@ -58,6 +59,7 @@ class FurtherPassage(TypedDict):
     id: str
     title: str
     lines: NotRequired[list[int]]
+    place: NotRequired[str]
     snippet: str
     score: float
 

@@ -52,6 +52,7 @@ class Citation:
     path: str | None = None
     lines: tuple[int, int] | None = None
     freshness: str | None = None
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
         if entry := _entry(number, result, min(left, share)):
             left -= cost(f"{entry}\n")
             entries.append(entry)
-            about = (harmless(record.title, 200), record.path, record.lines, result.freshness)
+            about = (harmless(record.title, 200), record.path, record.lines, result.freshness, record.place)
             citations.append(Citation(number, record.id, *about))
     text = fenced("\n".join(entries) or _nothing(answer), LABEL)
     warnings = answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ())
@@ -132,7 +133,8 @@ def _about(result: Result) -> str:
     parts = [f"id {_brief(record.id)}"]
     if record.path:
         lines = "-".join(map(str, dict.fromkeys(record.lines or ())))
-        parts.append(f"{_brief(record.path)}:{lines}" if lines else _brief(record.path))
+        parts.append(f"{_brief(record.path)}:{lines}" if lines and not record.place else _brief(record.path))
+        parts += [_brief(record.place)] if record.place else []
     parts.append(record.time.date().isoformat())
     if record.provenance.distrust > 1:  # only if `origin` asked for it
         parts.append(f"origin {record.origin}")

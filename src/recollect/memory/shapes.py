@@ -24,7 +24,7 @@ READ_CHARACTERS = 40_000  # of a text that one read returns; the rest is read fr
 RECORD = ("id", "kind", "text", "title", "scope", "category", "tags", "created_at", "origin")
 RECORD_IF_SET = (
     "importance", "decay", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path",
-    "lines", "author", "author_session",
+    "lines", "author", "author_session", "place",
 )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _passage_dicts(answer: Answer, result: Result) -> Iterator[dict[str, Any]]:
         answer.query.check()
         record = passage.record
         yield {
-            **_fields(record, ("id", "title"), ("lines",)),
+            **_fields(record, ("id", "title"), ("lines", "place")),
             "snippet": passage.snippet,
             **_fields(passage, ("score",)),
         }
@@ -177,7 +177,7 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
 
 def recall_dict(recall: Recall) -> dict[str, Any]:
     """The JSON of a recall block."""
-    about = (("number", "id", "title"), ("path", "lines", "freshness"))
+    about = (("number", "id", "title"), ("path", "lines", "freshness", "place"))
     return {
         **_fields(recall, ("query", "text", "tokens")),
         "citations": [_fields(citation, *about) for citation in recall.citations],

@@ -177,7 +177,7 @@ _TIME = ValueCheck(lambda at: isinstance(at, str | datetime), "a time", parse_ti
 _FIELDS: Mapping[str, ValueCheck] = {
     **dict.fromkeys(("text", "id"), FILLED._replace(convert=clean)),
     "kind": one_of(KINDS),
-    **dict.fromkeys(("title", "category", "source", "path"), TEXT._replace(convert=clean)),
+    **dict.fromkeys(("title", "category", "source", "path", "place"), TEXT._replace(convert=clean)),
     "tags": ValueCheck(_is_texts, "a list of texts", lambda tags: tuple(dict.fromkeys(map(clean, tags)))),
     "importance": number(0, 1),
     "decay": one_of(HALF_LIVES),

@@ -180,6 +180,7 @@ _BEFORE: Mapping[str, Reader] = {  # what an update replaced: fields of the reco
     "decay": optional(choice(HALF_LIVES)), "happened_at": optional(any_time), "expires_at": optional(any_time),
     "source": optional(text), "path": optional(text), "lines": optional(two_lines),
     "origin": choice(ORIGINS), "author": optional(text), "author_session": optional(text),
+    "place": optional(text),
 }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from recollect.types import (
 
 REPLACED = (  # the fields that are replaced when a record is put again under its id
     "text", "title", "kind", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
-    "path", "lines", "origin", "author", "author_session",
+    "path", "lines", "origin", "author", "author_session", "place",
 )  # fmt: skip
 
 
@@ -98,8 +98,8 @@ class Table(ABC):
         with self.connection.pipeline():
             self.connection.execute(
                 "UPDATE records SET text = '', title = '', category = NULL, tags = %s, source = NULL, path = NULL,"
-                " first_line = NULL, last_line = NULL, author = NULL, author_session = NULL, fold = %s, passage = %s"
-                " WHERE row = %s",
+                " first_line = NULL, last_line = NULL, author = NULL, author_session = NULL, place = NULL, fold = %s,"
+                " passage = %s WHERE row = %s",
                 ([], b"", b"", row),
             )
             self.connection.execute("UPDATE history SET detail = '{}' WHERE row = %s", (row,))

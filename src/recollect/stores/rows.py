@@ -28,7 +28,7 @@ Condition: TypeAlias = tuple[str, Sequence[Any]]  # a condition in SQL and its p
 COLUMNS = (  # the columns of a record without its scope; the last three are derived from the others
     "id", "kind", "text", "title", "category", "tags", "importance", "decay", "created_at", "happened_at",
     "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path", "first_line", "last_line", "origin",
-    "author", "author_session", "time", "fold", "passage",
+    "author", "author_session", "place", "time", "fold", "passage",
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def to_row(record: Record) -> list[Any]:
         record.decay, micros(record.created_at), micros(record.happened_at), micros(record.expires_at),
         micros(record.edited_at), record.superseded_by, micros(record.superseded_at), record.source, record.path, first,
         last, None if record.origin == default_origin(record.kind) else record.origin, record.author,
-        record.author_session, micros(record.time), record.text_hash, passage_hash(record.passage),
+        record.author_session, record.place, micros(record.time), record.text_hash, passage_hash(record.passage),
     ]  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def from_row(row: Sequence[Any]) -> Record:
     """The record of a row of `Dialect.select`."""
     (
         key, kind, text, title, category, tags, importance, decay, created, happened, expires, edited, superseded_by,
-        superseded_at, source, path, first, last, origin, author, author_session, user, agent, session,
+        superseded_at, source, path, first, last, origin, author, author_session, place, user, agent, session,
     ) = row  # fmt: skip
     return Record(
         id=key,
@@ -72,6 +72,7 @@ def from_row(row: Sequence[Any]) -> Record:
         origin=origin or default_origin(kind),
         author=author,
         author_session=author_session,
+        place=place,
     )
 
 

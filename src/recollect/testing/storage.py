@@ -52,6 +52,7 @@ FULL = Record(  # a record whose fields all differ from their defaults, so that 
     source="import",
     path="/notes/a b.md",
     lines=(10, 24),
+    place="page 12",
 )
 
 

@@ -339,7 +339,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "record": (
             "id", "kind", "text", "title", "category", "tags", "user", "agent", "session", "importance", "decay",
             "created_at", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "forgotten_at",
-            "purged", "source", "path", "first_line", "last_line", "origin", "author", "author_session",
+            "purged", "source", "path", "first_line", "last_line", "place", "origin", "author",
+            "author_session",
         ),
         "history": ("seq", "id", "action", "at", "detail"),
         "vector": ("space", "passage", "vector"),

@@ -421,6 +421,9 @@ _SQL = {
     CREATE INDEX records_origin ON records (origin) INCLUDE (row, scope)
         WHERE forgotten_at IS NULL AND origin IS NOT NULL;
 """,
+    "where in its file a chunk is": """
+    ALTER TABLE records ADD COLUMN place text;  -- `page 12`, of documents whose lines nobody sees
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""

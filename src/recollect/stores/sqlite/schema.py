@@ -150,7 +150,11 @@ _SQL = {
         origin, user, agent, session, forgotten_at, superseded_at, expires_at, kind
     ) WHERE origin IS NOT NULL;
 """,
+    "where in its file a chunk is": """
+    ALTER TABLE records ADD COLUMN place TEXT;  -- `page 12`, of documents whose lines nobody sees
+""",
 }
+ADDED = ("origin", "author", "author_session", "place")  # columns of records that came with later migrations
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 
@@ -180,11 +184,9 @@ def migrate(connection: apsw.Connection) -> None:
 def with_all_columns(connection: C) -> C:
     """Let a file of an earlier schema that is only read answer as a migrated one: columns that it lacks are NULL."""
     columns = {name for _, name, *_ in connection.execute("PRAGMA main.table_info(records)")}
-    if columns and "origin" not in columns:
-        connection.execute(
-            "CREATE TEMP VIEW records AS SELECT *, NULL AS origin, NULL AS author, NULL AS author_session"
-            " FROM main.records"
-        )
+    if columns and (lacking := [name for name in ADDED if name not in columns]):
+        nulls = ", ".join(f"NULL AS {name}" for name in lacking)
+        connection.execute(f"CREATE TEMP VIEW records AS SELECT *, {nulls} FROM main.records")
     return connection
 
 

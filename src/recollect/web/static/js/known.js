@@ -32,7 +32,7 @@ export function known(record) {
     ["Superseded", moment(record.superseded_at)],
     ["Written by", [record.origin, record.author ? [": ", h("bdi", null, record.author)] : ""]],
     ["Source", record.source && h("bdi", null, record.source)],
-    ["File", record.path && [h("bdi", null, record.path), record.lines ? `, lines ${record.lines.join("–")}` : ""]],
+    ["File", record.path && [h("bdi", null, record.path), record.place ? `, ${record.place}` : record.lines ? `, lines ${record.lines.join("–")}` : ""]],
     ["Id", h("code", { class: "id" }, record.id)],
   ];
   return h(

@@ -50,9 +50,14 @@ function further(passages, query) {
   return h("details", { class: "passages" },
     h("summary", null, `and ${plural(passages.length, "more passage")}`),
     h("ul", null, joined.map(({ first, last, parts }) => h("li", null,
-      h("span", { class: "lines mono" }, last ? `lines ${first}–${last}` : ""),
+      h("span", { class: "lines mono" }, placesOf(parts) || (last ? `lines ${first}–${last}` : "")),
       parts.map((passage) => h("a", { class: "passage", href: addressOf(passage), dir: "auto" },
         marked(plain((passage.snippet || passage.title).slice(0, 600)), query)))))));
+}
+
+/** The pages, slides or messages of adjoining passages, each once. */
+function placesOf(parts) {
+  return [...new Set(parts.map((passage) => passage.place).filter(Boolean))].join(", ");
 }
 
 function firstLine(passage) {

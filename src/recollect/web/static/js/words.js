@@ -69,11 +69,12 @@ export function timeOf(record) {
   return record.happened_at ?? record.created_at;
 }
 
-/** Where a record comes from: the end of its path and its lines, or its kind. */
+/** Where a record comes from: the end of its path and its lines or page, or its kind. */
 export function placeOf(record) {
   if (!record.path) return record.kind;
   const parts = record.path.split(/[\\/]/);
   const short = parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : record.path;
+  if (record.place) return `${short}, ${record.place}`;
   return record.lines ? `${short}:${record.lines[0]}–${record.lines[1]}` : short;
 }
 
