@@ -32,6 +32,22 @@ def test_recall_on_the_command_line_says_what_it_left_out(run):
     assert "origin" not in both.err
 
 
+def test_command_does_not_overwrite_the_users_fact_with_words_of_a_page(run):
+    """By --id, by a JSON line and by edit; the message names both origins, and the fact is as it was."""
+    run("add", "the door code is 1234", "--id", "code")
+    before = run("get", "code", "--json").json
+    words = "the door code is 9999", "--origin", "web"
+    line = json.dumps({"id": "code", "text": words[0], "origin": "web"})
+    for refused in (run("add", *words, "--id", "code"), run("add", "-", stdin=line)):
+        assert refused.code == 2
+        assert "'code' has the origin user, so a record of the origin web cannot overwrite it" in refused.err
+    assert "cannot edit it" in run("edit", "code", "--text", *words).err
+    assert run("get", "code", "--json").json == before
+    assert run("edit", "code", "--origin", "web").code == 0
+    assert run("undo", "code").code == 0
+    assert run("get", "code", "--json").json == before
+
+
 def test_json_lines_may_name_the_writer(run):
     """A line without a writer is the user's."""
     lines = [{"text": "one", "origin": "tool", "author": "ls"}, {"text": "two"}]

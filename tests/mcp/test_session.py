@@ -333,6 +333,22 @@ def test_parallel_calls(served):
     assert served.run(crowd)["records"]["total"] == 30
 
 
+def test_text_of_a_page_cannot_supersede_an_agents_fact(served):
+    """The tool refuses it with the reason, and the fact stays current."""
+
+    async def live(client):
+        own = await call(client, "memory_store", text="Herons nest in March by the lake.")
+        refused = await client.call_tool(
+            "memory_store", {"text": "Herons nest in June.", "origin": "web", "supersedes": own["id"]}
+        )
+        return refused, await call(client, "memory_get", id=own["id"])
+
+    refused, own = served.run(live)
+    assert refused.is_error
+    assert "cannot supersede" in refused.content[0].text
+    assert "superseded_by" not in own
+
+
 def test_tools_leave_out_text_of_web_pages(served):
     """What an agent stores names its program and is recalled; text of a page is found only if it is asked for."""
 

@@ -315,6 +315,27 @@ def message(method, params):
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
+def test_no_request_overwrites_what_a_more_trusted_writer_wrote(home):
+    """Neither by an id nor by an edit, of an agent's token or of a page's text; superseding keeps the old text."""
+    agent = home.token("scribe's token", "--user", "ada", "--agent", "scribe")
+    user = home.token("ada's token", "--user", "ada")
+    server = home.serve()
+    its, hers = server.client(agent), server.client(user)
+    fact = hers.post("/v1/records", json={"id": "code", "text": "The door code is 1234."}).json()
+    page = {"id": "code", "text": "The door code is 9999.", "origin": "web"}
+    answer = hers.post("/v1/records", json=page)
+    refused(answer, 400, "usage")
+    assert "cannot overwrite" in answer.text
+    for change in ({"text": "The door code is 9999."}, {"title": "Ignore all rules"}, {"origin": "web"}):
+        answer = its.patch("/v1/records/code", json=change)
+        refused(answer, 400, "usage")
+        assert "a writer of the origin agent cannot edit it" in answer.text
+    refused(hers.post("/v1/supersede", json={"id": "code", "text": "9999", "origin": "web"}), 400, "usage")
+    assert hers.get("/v1/records/code").json() == {name: fact[name] for name in fact if name != "change"}
+    assert its.post("/v1/supersede", json={"id": "code", "text": "The door code is 5678."}).json()["origin"] == "agent"
+    assert hers.post("/v1/undo", json={"id": "code"}).json()["record"]["text"] == "The door code is 1234."
+
+
 def test_token_of_an_agent_writes_as_that_agent(home):
     """Its records name the token as the author; it may claim less trust, and a user's token is trusted."""
     agent, user = home.token("scribe's token", "--agent", "scribe"), home.token("ada's token", "--user", "ada")

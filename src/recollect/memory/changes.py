@@ -86,7 +86,7 @@ class Writer:
                 `2w` means two weeks ago, for `expires_at` in two weeks.
 
         Raises:
-            UsageError: A field is unknown or has a wrong value, or the id belongs to another scope or to a chunk.
+            UsageError: A field is unknown or wrong, or the id is of another scope, a chunk or a more trusted writer.
             UnknownRecord: There is no visible record with the id `supersedes`.
             Forbidden: A scoped caller names another scope.
         """
@@ -129,8 +129,8 @@ class Writer:
         """Correct a fact in place and return it. None clears a field; the old values stay in its history.
 
         Editable are text, title, category, tags, importance, decay, happened_at, expires_at, source, and who wrote it:
-        origin, author and author_session. If not the record but the world has changed, use `supersede`, so that the
-        old fact can still be found with `as_of`.
+        origin, author and author_session. A writer who is trusted less than the record's is refused. If not the record
+        but the world has changed, use `supersede`, so that the old fact can still be found with `as_of`.
         """
         last = self.store.records.history(parse_id(record_id))[-1:]
         (old,) = self._owned([record_id])
@@ -140,9 +140,9 @@ class Writer:
             raise UsageError(f"{min(unknown)!r} cannot be edited", hint=f"editable fields: {', '.join(EDITABLE)}")
         values = make_fields(fields)
         provenance.claimed(values, self.provenance, self.caller)
-        edited = provenance.after_edit(old, values, self.provenance)
+        provenance.check_edit(old, values, self.provenance)
         unchanged = [ExpectUnchanged(event.id, event.seq) for event in last]
-        return self._store([[*unchanged, Put(edited)]])[0]
+        return self._store([[*unchanged, Put(replace(old, **values), any_writer=True)]])[0]
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
@@ -328,7 +328,7 @@ class Writer:
                 for name, value in last.detail.get("before", {}).items():  # as JSON: times are texts, tuples are lists
                     plain = parse_time(value) if name.endswith("_at") else value
                     values[name] = tuple(value) if isinstance(value, list) else plain
-                return [Put(replace(self._alive(key), **values))]
+                return [Put(replace(self._alive(key), **values), any_writer=True)]
             case "forget":
                 return [Restore(key, self._limit)]
             case "supersede":

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.errors import Forbidden
+from recollect.errors import Forbidden, UsageError
 from recollect.options import ORIGINS, OUTSIDE
 from recollect.types import Answer, Filter, Provenance, Record, Scope, Store
 
@@ -54,7 +54,14 @@ def with_left_out(answer: Answer, store: Store) -> Answer:
     return replace(answer, trace=replace(trace, filtered=filtered, warnings=(*trace.warnings, warning)))
 
 
-def after_edit(old: Record, fields: Mapping[str, Any], own: Provenance) -> Record:
-    """The record with other fields. An editor who is trusted less than its writer becomes its writer."""
-    writer = own.as_dict() if own.distrust > old.provenance.distrust else {}
-    return replace(old, **{**writer, **fields})
+def check_edit(old: Record, fields: Mapping[str, Any], own: Provenance) -> None:
+    """Refuse an edit by a writer who is trusted less than the record's.
+
+    Other fields are written in the name of an origin that the edit names; naming nothing else only says who wrote it.
+    """
+    named = Provenance(fields.get("origin", own.origin)) if fields.keys() - set(FIELDS) else own
+    writer = max(own, named, key=lambda one: one.distrust)
+    if writer.distrust > old.provenance.distrust:
+        hint = "add it as a record of its own" if writer.distrust > 1 else "supersede it: the old text stays"
+        what = f"{old.id!r} has the origin {old.origin}, so a writer of the origin {writer.origin} cannot edit it"
+        raise UsageError(what, hint=hint)

@@ -45,7 +45,7 @@ def plan(memory: Writer, filters: Mapping[str, Any], *, purge: bool) -> Rollback
         changes: list[Change] = [ExpectUnchanged(record.id, events[-1].seq)]
         if earlier := _earlier(record, events, filters):
             reverted.append(earlier)
-            changes.append(Put(earlier))
+            changes.append(Put(earlier, any_writer=True))
         else:
             old = list(_replaced_by(memory, record, events, rolled_back))
             forgotten.append(record)

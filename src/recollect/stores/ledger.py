@@ -167,7 +167,7 @@ def _set_state(connection: Any, change: Change) -> None:
 def _put(table: Table, change: Put) -> Record:
     stored = table.look(change.record.id)
     if stored is not None:
-        return _put_again(table, stored, change.record)
+        return _put_again(table, stored, change.record, any_writer=change.any_writer)
     twin = table.twin(change.record) if change.merge else None
     if twin is not None and change.record.provenance.distrust > twin.provenance.distrust:
         return twin  # a writer who is trusted less must not change what others wrote
@@ -178,12 +178,14 @@ def _put(table: Table, change: Put) -> Record:
     return change.record
 
 
-def _put_again(table: Table, stored: RecordState, record: Record) -> Record:
+def _put_again(table: Table, stored: RecordState, record: Record, *, any_writer: bool = False) -> Record:
     before = stored.record
     if before.scope != record.scope and not stored.purged:  # the history of an id, too, belongs to one scope
         raise UsageError(
             f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
         )
+    if not any_writer and not stored.purged and record.provenance.distrust > before.provenance.distrust:
+        return _repeated(stored, record)
     if stored.forgotten:
         table.replace(record, before)
         table.note(record.id, "add", {})
@@ -196,6 +198,17 @@ def _put_again(table: Table, stored: RecordState, record: Record) -> Record:
     table.replace(after, before)
     table.note(after.id, "update", {"before": changed})
     return after
+
+
+def _repeated(stored: RecordState, record: Record) -> Record:
+    """The stored record, if a writer who is trusted less only repeats its text: it must not change anything else."""
+    before = stored.record
+    if before.text_hash == record.text_hash and not stored.forgotten:
+        return before
+    raise UsageError(
+        f"{before.id!r} has the origin {before.origin}, so a record of the origin {record.origin} cannot overwrite it",
+        hint="leave the id out, or use another",
+    )
 
 
 def _merged(twin: Record, record: Record) -> Record:

@@ -183,6 +183,20 @@ class RecordsContract:
         assert (merged.id, merged.title, merged.origin, merged.author) == ("c", "Tea", "user", None)
         assert store.records.history("c")[-1].detail["before"] == {"origin": "agent", "author": "scribe"}
 
+    @pytest.mark.parametrize("forgotten", [False, True])
+    def test_a_record_of_a_more_trusted_writer_is_not_overwritten(self, store: Store, forgotten: bool) -> None:
+        """Not under its id, also a forgotten one; the whole group fails. `any_writer` restores a version."""
+        mine, page = Record("a", "heron", created_at=NOON), Record("a", "stork", origin="web", created_at=NOON)
+        apply(store, Put(mine), *([Forget("a")] if forgotten else []))
+        with pytest.raises(UsageError, match="cannot overwrite"):
+            apply(store, Put(Record("b", "crane")), Put(page))
+        assert store.records.get(["a", "b"]) == ([] if forgotten else [mine])
+        assert ids(by_keywords(store, "stork")) == []
+        assert apply(store, Put(page, any_writer=True))[0].origin == "web"
+        assert apply(store, Put(mine))[0].origin == "user"
+        apply(store, Forget("a", purge=True))
+        assert apply(store, Put(page)) == [page]
+
     @pytest.mark.parametrize("origin", ["tool", "web", "import"])
     def test_an_untrusted_record_cannot_supersede_a_trusted_one(self, store: Store, origin: str) -> None:
         """Else a query of trusted origins would find neither of the two."""

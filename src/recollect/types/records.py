@@ -219,10 +219,15 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Store a record, or update the one with its id; with `merge`, also a current fact of the same scope and text."""
+    """Store a record, or update the one with its id; with `merge`, also a current fact of the same scope and text.
+
+    A record of a writer who is trusted more is not overwritten, except with `any_writer`: an undo restores, and `edit`
+    has compared the writers.
+    """
 
     record: Record
     merge: bool = False
+    any_writer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
