@@ -295,15 +295,14 @@ class SearchOptions:
     )  # fmt: skip
     min_score: float = option(
         0.0, "Leave out results with a lower score, 0 to 1.", group=DEPTH, bounds=SHARE, metavar="S",
-        places=_ALL, label="Minimum score", slider=Slider(step=0.01),
+        label="Minimum score", slider=Slider(step=0.01),
     )  # fmt: skip
     confidence: bool = option(
         False, "Print the confidence of each result: the probability that it is relevant. JSON always has it.",
         group=AFTER, places=(FLAG, HTTP),
     )  # fmt: skip
     min_confidence: float | None = option(
-        None, "Leave out results with a lower confidence, 0 to 1; by default recall and MCP leave out those that are"
-        " probably unrelated, and search none.",
+        None, f"Leave out results with a lower confidence, 0 to 1; by default recall and MCP do so below {LIKELY}.",
         group=AFTER, bounds=SHARE, metavar="C", places=_ALL, label="Minimum confidence", slider=Slider(step=0.01),
     )  # fmt: skip
     rerank: bool | None = option(
@@ -376,9 +375,8 @@ FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed b
         label="Kind", column="kinds",
     ),
     Option(
-        (), f"Only records of any of these origins: {', '.join(ORIGINS)}, or outside for documents of other systems;"
-        " any for all, also where a model reads the results.", "origin", tuple[str, ...], FILTER,
-        choices=(*ORIGINS, OUTSIDE, ANY_ORIGIN), places=(FLAG, HTTP, MCP), metavar="NAME",
+        (), "Only records of any of these origins; outside: documents of other systems.", "origin",
+        tuple[str, ...], FILTER, choices=(*ORIGINS, OUTSIDE, ANY_ORIGIN), places=(FLAG, HTTP, MCP), metavar="NAME",
         flag_help=f"Only records of this origin, repeatable: {', '.join(ORIGINS)}; outside; any for all.",
         column="origins",
     ),
@@ -392,7 +390,7 @@ FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed b
         column="author_sessions",
     ),
     Option(
-        None, "Only from this file or folder, whole or by its last parts: `docs/`, `*.md`.", "path", str | None, FILTER,
+        None, "Only from this file or folder: `docs/`, `*.md`.", "path", str | None, FILTER,
         places=_ALL, metavar="GLOB", label="File or folder", example="notes/work",
     ),
     Option(
@@ -404,7 +402,7 @@ FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed b
         label="Until", example="7d or 2026-01-31",
     ),
     Option(
-        None, "Answer as memory stood at this time, with what was superseded since.", "as_of", datetime | None, FILTER,
+        None, "Answer as memory stood at this time.", "as_of", datetime | None, FILTER,
         places=_ALL, metavar="TIME", label="As of", example="what was true then",
     ),
     Option(

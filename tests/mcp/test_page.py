@@ -30,7 +30,7 @@ def test_page_lists_every_tool(memory):
         listed = pool.submit(anyio.run, build(memory).list_tools).result()
     rows = dict(re.findall(r"^\| `(memory_\w+)` \|.*\| (no|adds|yes) \|$", PAGE, flags=re.MULTILINE))
     tools = {tool.name: tool.annotations for tool in listed}
-    words = {(True, False): "no", (False, False): "adds", (False, True): "yes"}
+    words = {(True, None): "no", (False, False): "adds", (False, True): "yes"}
     assert rows == {name: words[told.read_only_hint, told.destructive_hint] for name, told in tools.items()}
 
 
@@ -48,7 +48,7 @@ def test_client_settings_start_the_command():
 
 def test_documented_numbers_equal_the_code():
     """Limits, and the decay classes."""
-    assert f"{shapes.FOUND_CHARACTERS:,} characters" in PAGE
+    assert f"{shapes.BRIEF_CHARACTERS:,} characters" in PAGE
     assert f"reads {shapes.READ_CHARACTERS:,} at once" in PAGE
     assert f"({RECALL_TOKENS} by default)" in PAGE
     assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE

@@ -6,10 +6,10 @@ import anyio
 import jsonschema
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.agents import READING, WRITING, call, error
+from support.agents import CHANGING, READING, WRITING, call, error
 
 from recollect.memory.recall import FENCE
-from recollect.memory.shapes import answer_dict, recall_dict, record_dict
+from recollect.memory.shapes import answer_dict, brief_dict, recall_dict, record_dict
 
 
 def shape(value):
@@ -24,7 +24,7 @@ def shape(value):
 @pytest.mark.ci
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_tools_describe_themselves(served, mode):
-    """Names, annotations and schemas, in the newest and the previous protocol; no argument is a scope."""
+    """Names, annotations and schemas in less than 8 KB, in the newest and the previous protocol; no scope in them."""
 
     async def look(client):
         assert client.server_info.name == "recollect"
@@ -33,28 +33,23 @@ def test_tools_describe_themselves(served, mode):
 
     tools = {tool.name: tool for tool in served.run(look, mode=mode)}
     assert tools.keys() == READING | WRITING
+    assert sum(len(tool.model_dump_json(by_alias=True, exclude_none=True)) for tool in tools.values()) < 8_000
     for name, tool in tools.items():
-        assert tool.annotations.read_only_hint is (name in READING)
-        assert tool.annotations.destructive_hint is (name in ("memory_supersede", "memory_forget"))
-        assert len(tool.description) > 100
-        assert tool.input_schema["additionalProperties"] is False
+        assert (tool.annotations.read_only_hint is True) is (name in READING)
+        assert (tool.annotations.destructive_hint is True) is (name in CHANGING)
+        assert len(tool.description) > 50
+        jsonschema.Draft202012Validator.check_schema(tool.input_schema)
         assert not {"user", "agent", "session", "scope", "any_scope", "purge"} & tool.input_schema["properties"].keys()
         assert all("description" in about for about in tool.input_schema["properties"].values())
-        assert tool.output_schema["type"] == "object"
-        jsonschema.Draft202012Validator.check_schema(tool.output_schema)
 
 
 @pytest.mark.ci
 def test_life_of_a_fact_in_a_session(served):
-    """Store, search, supersede, recall, get, forget, status: each result matches its schema."""
+    """Store, search, supersede, recall, get, recent, forget, undo, history, status: in the words of the tools."""
 
     async def live(client):
-        schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
-
         async def use(name, **arguments):
-            result = await call(client, name, **arguments)
-            jsonschema.validate(result, schemas[name])
-            return result
+            return await call(client, name, **arguments)
 
         old = await use(
             "memory_store", text="The spare key is under the blue pot.", title="Key", category="home", tags=["house"],
@@ -76,16 +71,22 @@ def test_life_of_a_fact_in_a_session(served):
         third = await use("memory_store", text="The spare key is with Alan now.", supersedes=new["id"])
         assert (await use("memory_forget", ids=[third["id"]])) == {"forgotten": [third["id"]]}
         assert (await use("memory_search", query="spare key"))["results"] == []
+        undone = await use("memory_undo", id=third["id"])
+        assert (undone["undone"], undone["record"]["id"]) == ("forget", third["id"])
+        events = (await use("memory_history", id=third["id"]))["events"]
+        assert [event["action"] for event in events][-3:] == ["forget", "restore", "undo"]
+        assert [record["id"] for record in (await use("memory_recent", limit=1))["results"]] == [third["id"]]
+        assert (await use("memory_recent", since="2100-01-01"))["results"] == []
         status = await use("memory_status")
         assert (status["scope"], status["read_only"]) == ({"user": "ada"}, False)
-        assert (status["records"]["total"], "store" in status) == (2, False)
+        assert (status["records"]["total"], "store" in status) == (3, False)
 
     served.run(live, "--user", "ada")
 
 
 @pytest.mark.ci
 def test_results_have_the_json_of_the_command_line(served, open_memory):
-    """Structured results equal `answer_dict`, `recall_dict` and `record_dict`."""
+    """Structured results equal `brief_dict` or, with `verbose`, `answer_dict`; `recall_dict` and `record_dict`."""
     memory = open_memory()
     note = served.home / "note.md"
     note.write_text("# Garden\n\nThe spare key is under the blue pot.\n")
@@ -93,12 +94,14 @@ def test_results_have_the_json_of_the_command_line(served, open_memory):
     kept = memory.add("The spare key of the shed is with Grace.", title="Shed", importance=0.8)
 
     async def ask(client):
-        found = await call(client, "memory_search", query="spare key")
-        return found, await call(client, "memory_recall", query="spare key"), await call(
+        brief = await call(client, "memory_search", query="spare key")
+        found = await call(client, "memory_search", query="spare key", verbose=True)
+        return brief, found, await call(client, "memory_recall", query="spare key"), await call(
             client, "memory_get", id=kept.id
         )  # fmt: skip
 
-    found, block, record = served.run(ask)
+    brief, found, block, record = served.run(ask)
+    assert brief == brief_dict(memory.search("spare key"))
     assert shape(found) == shape(answer_dict(memory.search("spare key")))
     assert {"path", "lines", "freshness"} <= {key for result in found["results"] for key in result}
     assert block == recall_dict(memory.recall("spare key"))
@@ -294,7 +297,7 @@ def test_hostile_records_stay_inside_the_fence(served):
         found = await call(client, "memory_search", query="note")
         shown = (await client.call_tool("memory_search", {"query": "note"})).content[0].text
         assert not [char for char in "\x1b\x00\u202e\u200b" if char in shown]
-        assert max(len(result["text"]) for result in found["results"]) == 4_000
+        assert len(json.dumps(found)) < 6_000
         (long,) = [result for result in found["results"] if "text_chars" in result]
         part = await call(client, "memory_get", id=long["id"], offset=990_000)
         assert (part["text_chars"], len(part["text"])) == (999_005, 9_005)
@@ -369,6 +372,6 @@ def test_tools_leave_out_text_of_web_pages(served):
     assert own["author_session"] == newer["author_session"]
     assert page["id"] not in [result["id"] for result in trusted["results"]]
     assert {own["id"], page["id"]} <= {result["id"] for result in everything["results"]}
-    assert trusted["trace"]["filtered"]["origin"] == 1
+    assert trusted["left_out"] == {"other origins": 1}
     assert "June" not in block["text"]
     assert any("1 record was not searched" in warning for warning in block["warnings"])

@@ -205,8 +205,9 @@ def serving_in_a_thread(memory: Memory, tokens: Tokens) -> Iterator[str]:
     thread.join(30)
 
 
-READING = {"memory_search", "memory_recall", "memory_get", "memory_status"}
-WRITING = {"memory_store", "memory_supersede", "memory_forget"}
+READING = {"memory_search", "memory_recall", "memory_get", "memory_status", "memory_recent", "memory_history"}
+CHANGING = {"memory_supersede", "memory_forget", "memory_undo"}
+WRITING = {"memory_store", *CHANGING}
 
 
 async def call(client, name, **arguments):

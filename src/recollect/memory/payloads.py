@@ -1,4 +1,4 @@
-"""The JSON of records, answers and histories as types: HTTP and MCP publish their schemas from these.
+"""The JSON of records, answers and histories as types: HTTP publishes its schemas from these.
 
 `recollect.memory.shapes` builds the JSON, and a test compares the two. A dataclass stands for its own fields, of which
 those with a default may be missing. Fields may be added, never renamed or removed; clients must accept fields that are
@@ -119,17 +119,6 @@ class SearchAnswer(TypedDict):
     trace: AnswerTrace
 
 
-class ChunkAnswer(TypedDict):
-    """The answer for an agent, in which each chunk of a file is a result of its own."""
-
-    query: str
-    fusion: dict[str, Any]
-    results: list[FoundRecord]
-    likely: int
-    closest: NotRequired[ClosestRecord]
-    trace: AnswerTrace
-
-
 class RecallBlock(TypedDict):
     """A block of text for a model's context, and the records that its numbers refer to."""
 
@@ -165,21 +154,6 @@ class SourceHealth(TypedDict):
     failures: int
     reason: NotRequired[str]
     until: NotRequired[str]
-
-
-class Forgotten(TypedDict):
-    """The ids of records that were forgotten."""
-
-    forgotten: list[str]
-
-
-class MemoryStatus(TypedDict):
-    """What the store holds, how current it is, and what this server may do."""
-
-    records: dict[str, int]
-    vectors: dict[str, Any]
-    scope: dict[str, str]
-    read_only: bool
 
 
 def extensible(shape: _Shape) -> _Shape:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 FOUND_CHARACTERS = 4_000  # of a text in a list of results; `memory_get` returns all of it
 READ_CHARACTERS = 40_000  # of a text that one read returns; the rest is read from `next_offset` on
+BRIEF_CHARACTERS = (
+    3_000  # of all texts in the brief answer for a model; results share them, with so many at least each:
+)
+LEAST_BRIEF = 240
 
 RECORD = ("id", "kind", "text", "title", "scope", "category", "tags", "created_at", "origin")
 RECORD_IF_SET = (
@@ -56,7 +60,7 @@ def record_dict(record: Record) -> dict[str, Any]:
 
 def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 0) -> dict[str, Any]:
     """The JSON of a record with at most so many characters of its text; if it was cut, where to read on."""
-    text, title = record["text"], record["title"]
+    text, title = record["text"], record.get("title", "")
     if len(text) <= most and not offset and len(title) <= most:
         return record
     cut = {**record, "text": text[offset : offset + most], "title": title[:most], "text_chars": len(text)}
@@ -80,6 +84,45 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
         **closest_dict(answer.closest),
         "trace": _trace_dict(answer.trace),
     }
+
+
+def brief_dict(answer: Answer) -> dict[str, Any]:
+    """The JSON of an answer for a model, which pays for every word: of each result, what it reads and cites."""
+    most = max(LEAST_BRIEF, BRIEF_CHARACTERS // max(1, len(answer.results)))
+    return {
+        "results": [
+            brief_record(result.record, most, result.snippet) | _fields(result, (), ("confidence",))
+            for result in answer.results
+        ],
+        **closest_dict(answer.closest),
+        **({"left_out": {"other origins": others}} if (others := answer.trace.filtered.get("origin")) else {}),
+        **({"warnings": list(answer.trace.warnings)} if answer.trace.warnings else {}),
+    }
+
+
+def brief_record(record: Record, most: int = LEAST_BRIEF, snippet: str = "") -> dict[str, Any]:
+    """A record for a model: the day that it is about, where it is from, and at most so many characters of its text."""
+    title, text = record.title[:NAME_CHARACTERS], record.text
+    lines = f":{'-'.join(map(str, record.lines))}" if record.lines else ""
+    source = f"{record.path}{lines}" if record.path else record.source or record.origin
+    return {
+        "id": record.id,
+        **({"title": title} if title and not text.startswith(title) else {}),
+        "text": _around(text, snippet, most),
+        **({"text_chars": len(text)} if len(text) > most else {}),
+        "date": str(record.time.date()),
+        "source": source,
+        **_fields(record, (), ("superseded_by",)),
+    }
+
+
+def _around(text: str, snippet: str, most: int) -> str:
+    """At most so many characters of a text: its beginning, and the part that matches if that comes later."""
+    if len(text) <= most:
+        return text
+    if snippet.strip("… ") in " ".join(text[:most].split()):
+        return f"{text[:most]} …"
+    return f"{text[: max(0, most - len(snippet))]} … {snippet}"
 
 
 NAME_CHARACTERS = 100
