@@ -120,14 +120,14 @@ FACT: Mapping[str, Parameter] = {
     ),
 }  # fmt: skip
 
-READS = {"read_only_hint": True}
-ADDS = {"read_only_hint": False, "destructive_hint": False}
-CHANGES = {"read_only_hint": False, "destructive_hint": True}
+READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 
 TOOLS: dict[str, ToolAnnotations] = {}  # the tools by name, and what they may change
 
 
-def _tool(hints: Mapping[str, bool], /, **parameters: Parameter) -> Callable[[F], F]:
+def _tool(hints: ToolAnnotations, /, **parameters: Parameter) -> Callable[[F], F]:
     """Make a method a tool with these parameters.
 
     It publishes no schema of its results: they would be half of the list of tools, and models do not need them.
@@ -138,7 +138,7 @@ def _tool(hints: Mapping[str, bool], /, **parameters: Parameter) -> Callable[[F]
         for name, (kind, default) in parameters.items():
             named.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
         method.__signature__ = inspect.Signature(named, return_annotation=CallToolResult)  # type: ignore[attr-defined]
-        TOOLS[method.__name__] = ToolAnnotations(open_world_hint=False, **hints)
+        TOOLS[method.__name__] = hints
         return method
 
     return decorate
