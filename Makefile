@@ -75,9 +75,10 @@ $(VENV)/.dev: pyproject.toml
 	echo "no torch for processors on this index: txtai is left out" )
 	@touch $@
 
-.node/.installed:  # the MCP conformance suite and inspector, and the Node that they need; only where npm is present
+.node/.installed:  # the MCP conformance suite and inspector, the Node that they need, and what makes the TypeScript client
 	@mkdir -p .node
 	@if command -v npm >/dev/null 2>&1; then \
-	npm install --silent --no-fund --no-audit --prefix .node @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22 || \
+	npm install --silent --no-fund --no-audit --prefix .node @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22 \
+	openapi-typescript@7 openapi-fetch typescript@5 @types/node@22 || \
 	echo "npm could not install them: their tests are skipped"; fi
 	@touch $@

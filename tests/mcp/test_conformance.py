@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from support import ROOT
+from support.agents import READING, WRITING
 
 BIN = ROOT / ".node" / "node_modules" / ".bin"
 INSTALLED = {name: (BIN / name).exists() for name in ("conformance", "mcp-inspector")}
@@ -48,7 +49,7 @@ def test_inspector_works(bare, served, tmp_path, transport):
     target = [bare.url] if transport == "http" else served.words()
     start = ["mcp-inspector", "--cli", *target, "--method"]
     home = {**served.environment, "HOME": str(tmp_path)}
-    assert len(json.loads(ran(*start, "tools/list", **home))["tools"]) == 7
+    assert len(json.loads(ran(*start, "tools/list", **home))["tools"]) == len(READING | WRITING)
     call = ["tools/call", "--tool-name", "memory_store", "--tool-arg", "text=The kettle is in the shed."]
     stored = json.loads(ran(*start, *call, **home))
     assert stored["structuredContent"]["text"] == "The kettle is in the shed."
