@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-PLACES = ("    limit: int = option(", '    Option(\n        (), "Only records of any')
+PLACES = ("    limit: int = option(", '    Option(\n        (), "Only records of any of these cat')
 """Lines of the table before which a search option and a filter are added."""
 
 
