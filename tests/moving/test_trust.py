@@ -19,11 +19,11 @@ from support.forking import recollect_words
 
 from recollect import Memory, moving
 from recollect.config import Settings
-from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.errors import Forbidden, RecollectError, StoreError, UsageError
 from recollect.moving import format as lines
 from recollect.moving.format import Sum, blob, from_object
 from recollect.stores.rows import passage_hash
-from recollect.types import MarkIngested
+from recollect.types import MarkIngested, Scope
 
 TIME = "2026-03-14T15:09:26.535897Z"
 SPACE = "hashing@1:64d:unit:p=6e340b9c"
@@ -126,17 +126,17 @@ def test_with_folders_imports_everything(backup: Path, notes: Path, new_place: C
 
 
 def test_omitted_parts_can_be_imported_later(backup: Path, tmp_path: Path) -> None:
-    """A second import with folders adds them; records that are there keep their origin, and all else is the same."""
+    """A second import with folders adds them; records get the writers of the export, and all else is the same."""
     moving.import_(tmp_path / "new.db", backup)
     later = moving.import_(tmp_path / "new.db", backup, with_folders=True)
     assert (later.added["record"], later.added["file"], later.added["root"]) == (0, 2, 1)
     moving.export(tmp_path / "new.db", tmp_path / "again.jsonl")
     again = [json.loads(line) for line in (tmp_path / "again.jsonl").read_bytes().splitlines()[:-1]]
-    for part in again:
-        if part.get("part") == "record":
-            assert part.pop("origin") == "import"
-            assert part.pop("author_session").startswith("import of ")
-    assert again == [json.loads(line) for line in backup.read_bytes().splitlines()[:-1]]
+    named = [part for part in again if "origin" in part.get("detail", {}).get("before", {})]
+    assert {part["detail"]["before"]["origin"] for part in named} == {"import"}
+    assert [part for part in again if part not in named] == [
+        json.loads(line) for line in backup.read_bytes().splitlines()[:-1]
+    ]
 
 
 def test_index_takes_over_imported_chunks(backup: Path, notes: Path, open_memory: Callable[..., Memory]) -> None:
@@ -416,12 +416,12 @@ def test_every_line_of_a_real_export_is_accepted(rich: Path, tmp_path: Path) -> 
 
 
 def test_import_decides_no_origin(tmp_path: Path, written: Callable[..., Path]) -> None:
-    """What an export says about writers is believed only with `with_folders`; undo does not bring it back, either."""
+    """What an export says about writers is believed only if it is trusted; undo does not bring it back, either."""
     changed = event(2, action="update", detail={"before": {"text": "The crane a.", "origin": "user", "author": "me"}})
     export = written(record("a", origin="agent", author="scribe"), record("b"), event(), changed, event(3, "b"))
     with Memory.open(tmp_path / "other.db", embedder="none", settings=Settings()) as memory:
         moved = memory.import_(export)
-        assert any("origin `import`" in note for note in moved.notes)
+        assert any("the origin `import`, which recall and agents leave out: 2;" in note for note in moved.notes)
         records = memory.list()
         assert {stored.origin for stored in records} == {"import"}
         assert {stored.author for stored in records} == {"scribe", None}
@@ -442,3 +442,71 @@ def test_import_decides_no_origin(tmp_path: Path, written: Callable[..., Path]) 
         }
         memory.export(tmp_path / "again.jsonl")
     assert set((tmp_path / "again.jsonl").read_bytes().splitlines()) >= set(export.read_bytes().splitlines()[:-1])
+
+
+WRITERS = {"mine": "user", "note": "file", "its": "agent", "tool": "tool", "page": "web", "theirs": "import"}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """An export of a store with a fact of every origin."""
+    with Memory.open(tmp_path / "old.db", embedder="none", settings=Settings()) as memory:
+        for key, origin in WRITERS.items():
+            memory.add(f"The heron of {key}.", id=key, origin=origin, author=f"author of {key}", author_session="s")
+        memory.export(tmp_path / "own.jsonl")
+    return tmp_path / "own.jsonl"
+
+
+def origins(memory: Memory) -> dict[str, str]:
+    """The origin of each record."""
+    return {record.id: record.origin for record in memory.list()}
+
+
+def test_import_believes_who_claims_less_trust(own: Path, new_place: Callable[[], str]) -> None:
+    """Text of tools and pages stays that; only what would be trusted becomes `import`, and the note counts it."""
+    with Memory.open(new_place(), embedder="none", settings=Settings()) as memory:
+        moved = memory.import_(own)
+        assert [note for note in moved.notes if "leave out: 3;" in note and "--trust" in note]
+        assert origins(memory) == WRITERS | dict.fromkeys(("mine", "note", "its"), "import")
+        again = memory.import_(own)
+        assert (again.added["record"], again.different, again.notes) == (0, (), ())
+
+
+def test_import_of_an_own_export_keeps_every_writer(own: Path, new_place: Callable[[], str]) -> None:
+    """With `trust` recall finds what it found before the move, and folders are still left out."""
+    with Memory.open(new_place(), embedder="none", settings=Settings()) as memory:
+        assert memory.import_(own, trust=True).notes == ()
+        assert origins(memory) == WRITERS
+        assert {record.author_session for record in memory.list()} == {"s"}
+        assert {cited.id for cited in memory.recall("heron", min_confidence=0).citations} == {"mine", "note", "its"}
+
+
+def test_import_can_be_trusted_later(own: Path, new_place: Callable[[], str]) -> None:
+    """The same import with `trust` names the writers of records that are as the export has them; undo takes it back."""
+    with Memory.open(new_place(), embedder="none", settings=Settings()) as memory:
+        memory.import_(own)
+        memory.edit("its", text="The stork of its.")
+        moved = memory.import_(own, trust=True, merge=True)
+        assert moved.notes == ("records of an earlier import that now have the writers that the export names: 2",)
+        assert origins(memory) == WRITERS | {"its": "import"}
+        assert memory.require("mine").author_session == "s"
+        assert memory.undo("mine")[1].origin == "import"
+
+
+def test_no_scoped_caller_imports_anything(own: Path, open_memory: Callable[..., Memory]) -> None:
+    """Trusted or not: only the owner of the store can say whose export it is."""
+    memory = open_memory()
+    for trust in (False, True):
+        with pytest.raises(Forbidden):
+            memory.within(Scope(user="ada")).import_(own, trust=trust)
+    assert memory.list() == []
+
+
+def test_command_imports_an_own_export(own: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    """The first try says what to do, the same command with --trust does it, and recall finds the user's fact."""
+    command = ("--store", tmp_path / "new.db", "--embedder", "none")
+    first = run("--store", tmp_path / "new.db", "import", own)
+    assert (first.returncode, b"give the same command with --trust" in first.stderr) == (0, True)
+    assert b"mine" not in run(*command, "recall", "the heron of mine").stdout
+    assert run("--store", tmp_path / "new.db", "import", own, "--trust").returncode == 0
+    assert b"mine" in run(*command, "recall", "the heron of mine").stdout

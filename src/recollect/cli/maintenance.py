@@ -219,16 +219,18 @@ def export(file: str, as_json: bool, **options: Any) -> None:
 @click.argument("file", metavar="FILE")
 @_dry_run
 @_merge
-@click.option("--with-folders", is_flag=True, help="Also indexed folders and caches; only for an export of your own.")
-def import_(file: str, dry_run: bool, merge: bool, with_folders: bool, as_json: bool, **options: Any) -> int:
+@click.option("--trust", is_flag=True, help="Believe who wrote each record; only for an export of your own.")
+@click.option("--with-folders", is_flag=True, help="--trust, and also indexed folders and caches.")
+def import_(file: str, *, dry_run: bool, merge: bool, as_json: bool, **options: Any) -> int:
     """Import the records of FILE, or of standard input with `-`, as `recollect export` wrote them.
 
-    Every line is checked first. Records come with their history and vectors; indexed folders and caches come only
-    with --with-folders.
+    Every line is checked first. Records come with their history and vectors. What users, files and agents wrote
+    has the origin `import`, which recall leaves out, unless --trust says that the export is your own. Indexed
+    folders and caches come only with --with-folders.
     """
     from recollect import moving
 
-    chosen = {"dry_run": dry_run, "merge": merge, "with_folders": with_folders}
+    chosen = {"dry_run": dry_run, "merge": merge, "trust": options["trust"], "with_folders": options["with_folders"]}
     moved = moving.import_(_store(options), file, **chosen, steps=progress)
     return _emit_moved(moved, "imported", as_json, merge=merge)
 

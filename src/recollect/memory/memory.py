@@ -245,16 +245,19 @@ class Memory(ScopedWriter):
         return export(self.store, file, steps=lambda _: progress)
 
     def import_(
-        self, file: str | Path, *, merge: bool = False, with_folders: bool = False, progress: Progress | None = None
-    ) -> Moved:
+        self, file: str | Path, *, merge: bool = False, trust: bool = False, with_folders: bool = False,
+        progress: Progress | None = None,
+    ) -> Moved:  # fmt: skip
         """Load the records of an export into this store, which must be empty unless `merge` is set.
 
-        With `with_folders`, indexed folders and caches are loaded, too: only for an export of your own.
+        For an export of your own: with `trust`, records have the writers that it names, else the origin `import`; with
+        `with_folders`, indexed folders and caches are loaded, too.
         """
         self._require_owner("import records", "import")
         from recollect.moving import import_
 
-        return import_(self.store, file, merge=merge, with_folders=with_folders, steps=lambda _: progress)
+        own = {"trust": trust, "with_folders": with_folders}
+        return import_(self.store, file, merge=merge, **own, steps=lambda _: progress)
 
     def backup(self, file: str | Path, *, force: bool = False, keep: int | None = None) -> SavedBackup:
         """Write a backup of the store and check it. In a folder it gets a dated name; the newest `keep` stay."""

@@ -11,8 +11,9 @@ from recollect.config import shown_place
 from recollect.errors import FailedError, UsageError
 from recollect.moving import exports
 from recollect.moving import format as export_format
-from recollect.types import Progress, Store
+from recollect.types import Change, Progress, Put, Store
 from recollect.types.protocols import FIELDS, Contents, Part, Snapshot
+from recollect.types.records import default_origin
 
 __all__ = ["Moved", "copy", "export", "import_"]
 
@@ -25,8 +26,8 @@ TRUTH = ("record", "history")
 """Kinds that may not differ between two stores that are to be one. The rest is cache or state: the target's stays."""
 
 NOT_TRUSTED = (
-    "the new records have the origin `import`, which recall and agents leave out;"
-    " import an export of your own into a new store, with --with-folders"
+    "new records with the origin `import`, which recall and agents leave out: {count:,};"
+    " if the export is your own, give the same command with --trust"
 )
 
 Place: TypeAlias = str | Path | Store  # a path, a URL, or an open store
@@ -91,6 +92,7 @@ def import_(
     *,
     dry_run: bool = False,
     merge: bool = False,
+    trust: bool = False,
     with_folders: bool = False,
     steps: Steps = silent,
 ) -> Moved:
@@ -98,12 +100,39 @@ def import_(
 
     Records come with their history and vectors. Mirrored folders and the state of their files, what was read for facts,
     cached answers and ids of external systems come only with `with_folders`, which is for an export of one's own.
-    Without it, all records have the origin `import`, whatever the export says.
+    An export may claim less trust and never more: records of users, files and agents have the origin `import`. With
+    `trust` or `with_folders` the writers are those that the export names, also of records imported before.
     """
-    with exports.read(str(file), everything=with_folders) as snapshot:
+    with exports.read(str(file), trusted=trust or with_folders, everything=with_folders) as snapshot:
         moved = _transfer(snapshot, target, merge=merge, dry_run=dry_run, steps=steps)
-        notes = moved.notes if with_folders or not moved.added["record"] else (*moved.notes, NOT_TRUSTED)
-        return replace(moved, left_out=dict(snapshot.left_out), notes=notes)
+        notes = list(moved.notes)
+        if moved.added["record"] and snapshot.distrusted:
+            notes.append(NOT_TRUSTED.format(count=min(snapshot.distrusted, moved.added["record"])))
+        were_there = moved.added["record"] < moved.total["record"] and not dry_run
+        if were_there and (trust or with_folders) and (count := _name_writers(snapshot, target)):
+            notes.append(f"records of an earlier import that now have the writers that the export names: {count:,}")
+        return replace(moved, left_out=dict(snapshot.left_out), notes=tuple(notes))
+
+
+def _name_writers(snapshot: Snapshot, place: Place) -> int:
+    """Give records that were imported before the export was trusted the writers that it names; returns how many."""
+    count = 0
+    with contextlib.ExitStack() as stack:
+        store = place
+        if isinstance(store, str | Path):
+            store = stack.enter_context(contextlib.closing(stores.open_store(str(store))))
+        for batch in _batches(snapshot, None, snapshot.counts()):
+            named = {part.values[0]: part for part in batch if part.kind == "record"}
+            changes: list[Change] = []
+            for record in store.records.get(list(named)):
+                _, kind, text, *_, origin, author, session = named[record.id].values
+                origin = origin or default_origin(kind)
+                if record.origin == "import" != origin and record.text == text:
+                    named_by = replace(record, origin=origin, author=author, author_session=session)
+                    changes.append(Put(named_by, any_writer=True))
+            store.records.apply([changes] if changes else [])
+            count += len(changes)
+    return count
 
 
 @contextlib.contextmanager
@@ -243,7 +272,7 @@ def _agree(part: Part, there: Part | None) -> bool:
         return part == there
     if part.kind == "history":
         return part.key == there.key and _same_event(part, there)
-    imported = part.kind == "record" and "import" in (part.values[exports.ORIGIN], there.values[exports.ORIGIN])
+    imported = part.kind == "record" and any(one.values[exports.ORIGIN] in exports.UNTRUSTED for one in (part, there))
     return imported and part.values[: exports.ORIGIN] == there.values[: exports.ORIGIN]
 
 

@@ -34,6 +34,7 @@ LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would stand above a
 
 ORIGIN = FIELDS["record"].index("origin")  # the place of a record's origin; its author and its session follow
 WRITER = FIELDS["record"][ORIGIN:]
+UNTRUSTED = ("tool", "web", "import")  # origins that anybody may claim
 
 _GZIP = b"\x1f\x8b"
 _START = b'{"recollect":"export"'
@@ -85,7 +86,7 @@ def _plain(file: IO[bytes]) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def read(place: str, *, everything: bool) -> Iterator[ExportFile]:
+def read(place: str, *, trusted: bool, everything: bool) -> Iterator[ExportFile]:
     """The export in a file or on standard input; what comes from a pipe is kept in a temporary file meanwhile."""
     try:
         with contextlib.ExitStack() as stack:
@@ -95,7 +96,8 @@ def read(place: str, *, everything: bool) -> Iterator[ExportFile]:
             if place == STANDARD or not file.seekable():
                 pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(pipe, file, CHUNK)
-            yield ExportFile(file, "standard input" if place == STANDARD else place, everything=everything)
+            name = "standard input" if place == STANDARD else place
+            yield ExportFile(file, name, trusted=trusted, everything=everything)
     except OSError as error:
         raise FailedError(
             f"{place} cannot be read: {error.strerror or error}", hint="name a file that `recollect export` wrote"
@@ -108,13 +110,16 @@ class ExportFile:
     An export may come from anybody. Records, their history and their vectors are data, and always read. The rest is
     what a store knows of its machine, and it would be believed: which folders are mirrored, and may be opened and read
     again; what was read for facts, and is not read again; what an id of another system stands for; cached answers.
-    That is read only with `everything`. So is who wrote a record: without it, every record has the origin `import`.
+    That is read only with `everything`. Who wrote a record is believed with `trusted`. Without it, a record keeps an
+    origin that is trusted least, and every other one becomes `import`; `distrusted` counts these.
     """
 
-    def __init__(self, file: IO[bytes], name: str, *, everything: bool) -> None:
+    def __init__(self, file: IO[bytes], name: str, *, trusted: bool, everything: bool) -> None:
         self._file = file
         self._name = name
+        self._trusted = trusted
         self._everything = everything
+        self.distrusted = 0
         self._session = f"import of {now().isoformat(timespec='seconds').replace('+00:00', 'Z')}"
         self._counts, self.left_out = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
         total, passages = export_format.Sum(), set[bytes]()
@@ -122,6 +127,7 @@ class ExportFile:
             if part is not None:
                 total.add(part, line)
                 (self._counts if self._takes(part, passages) else self.left_out)[part.kind] += 1
+                self.distrusted += not trusted and part.kind == "record" and part.values[ORIGIN] not in UNTRUSTED
             elif line != total.line():
                 raise self._damaged("its lines are not those that were written: the sums in its last line differ")
 
@@ -133,7 +139,7 @@ class ExportFile:
         """The parts that are read, in the order of the file."""
         passages = set[bytes]()
         taken = (part for part, _ in self._lines() if part is not None and self._takes(part, passages))
-        return taken if self._everything else (of_stranger(part, self._session) for part in taken)
+        return taken if self._trusted else (of_stranger(part, self._session) for part in taken)
 
     def _takes(self, part: Part, passages: set[bytes]) -> bool:
         """Whether a part is read. A vector must be of a text in the same export: it may not stand for others."""
@@ -176,9 +182,11 @@ def passage(part: Part) -> bytes:
 
 
 def of_stranger(part: Part, session: str | None = None) -> Part:
-    """A part without what it claims about the origin of a record; `session` says when it was imported."""
+    """A part that claims no trust for the writer of a record; `session` says when it was imported."""
     if part.kind == "record":
-        return Part("record", (*part.values[:ORIGIN], "import", part.values[ORIGIN + 1], session))
+        origin, author, _ = part.values[ORIGIN:]
+        origin = origin if origin in UNTRUSTED else "import"
+        return Part("record", (*part.values[:ORIGIN], origin, author, session))
     if part.kind == "history" and "before" in part.values[4]:
         before = {name: value for name, value in part.values[4]["before"].items() if name not in WRITER}
         return Part("history", (*part.values[:4], {**part.values[4], "before": before}))
