@@ -375,3 +375,4 @@ def test_tools_leave_out_text_of_web_pages(served):
     assert trusted["left_out"] == {"other origins": 1}
     assert "June" not in block["text"]
     assert any("1 record was not searched" in warning for warning in block["warnings"])
+    assert "Not searched, because of their origin: 1 of its records." in block["text"]

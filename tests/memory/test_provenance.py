@@ -199,6 +199,21 @@ def test_an_empty_block_says_that_records_were_not_searched(memory: Memory) -> N
     assert "Not searched, because of their origin: 1 of its records." in memory.recall("what do herons eat").text
 
 
+def test_a_block_with_results_says_that_records_were_not_searched(memory: Memory) -> None:
+    """One line after the entries, within the budget; the number is of visible records, and without any it is absent."""
+    line = "Not searched, because of their origin: {} of its records."
+    memory.add("herons eat fish. " + "They stand in the reeds at dawn and wait. " * 60, user="ada")
+    assert "Not searched" not in memory.recall("what do herons eat", user="ada", min_confidence=0).text
+    memory.add("herons eat frogs", origin="web", user="ada")
+    memory.add("herons eat mice", origin="tool", user="bob")
+    for tokens in (200, 1_000):
+        block = memory.within(Scope(user="ada")).recall("what do herons eat", tokens=tokens, min_confidence=0)
+        assert len(block.citations) == 1
+        assert block.text.splitlines()[-2] == line.format(1)
+        assert block.tokens <= tokens
+    assert line.format(2) in memory.recall("herons", origin=None, where=Filter(any_scope=True), min_confidence=0).text
+
+
 def test_recall_does_not_count_records_of_other_scopes(memory: Memory) -> None:
     """The number that is left out is of visible records."""
     memory.add("herons eat fish", origin="web", user="bob")

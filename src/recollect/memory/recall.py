@@ -77,7 +77,9 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
         raise UsageError("the token budget must be a whole number", hint=f"from {LEAST_TOKENS} to {MOST_TOKENS:,}")
     entries: list[str] = []
     citations: list[Citation] = []
-    left = tokens - cost(fenced("", LABEL))
+    others = answer.trace.filtered.get("origin", 0)
+    omitted = [NOT_SEARCHED.format(count=others)] if others else []
+    left = tokens - cost(fenced("\n".join(omitted), LABEL))
     for place, result in enumerate(answer.results):
         answer.query.check()
         # Nearly twice an equal share of what is left: the first results are the best, and the last still get some.
@@ -90,21 +92,19 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
             entries.append(entry)
             about = (harmless(record.title, 200), record.path, record.lines, result.freshness, record.place)
             citations.append(Citation(number, record.id, *about))
-    text = fenced("\n".join(entries) or _nothing(answer), LABEL)
+    nothing = " ".join([NOTHING, *omitted, *_closest(answer)])
+    text = fenced("\n".join([*entries, *omitted]) if entries else nothing, LABEL)
     warnings = answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ())
     left_out = len(answer.results) - len(entries)
     return Recall(answer.query.text, text, tuple(citations), count_tokens(text), left_out, warnings, answer.closest)
 
 
-def _nothing(answer: Answer) -> str:
-    """What a block without entries says."""
-    closest, others = answer.closest, answer.trace.filtered.get("origin", 0)
-    nothing = f"{NOTHING} {NOT_SEARCHED.format(count=others)}" if others else NOTHING
-    if closest is None:
-        return nothing
+def _closest(answer: Answer) -> list[str]:
+    """What a block without entries says about the closest record, if there is one."""
+    if (closest := answer.closest) is None:
+        return []
     name = cut(harmless(name_of(closest.record)), _TITLE_TOKENS)
-    about = CLOSEST.format(name=name, id=_brief(closest.record.id), confidence=closest.confidence or 0.0)
-    return f"{nothing} {about}"
+    return [CLOSEST.format(name=name, id=_brief(closest.record.id), confidence=closest.confidence or 0.0)]
 
 
 def _entry(number: int, result: Result, tokens: float) -> str:
