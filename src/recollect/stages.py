@@ -354,7 +354,7 @@ def freshness(path: str, state: FileState | None) -> str:
             return "unknown"
         if (stat.st_mtime_ns, stat.st_size) == (state.mtime_ns, state.size):
             return "fresh"
-        same = stat.st_size == state.size and FileState.digest_of(Path(path).read_bytes()) == state.digest
+        same = stat.st_size == state.size and FileState.digest_of(Path(path).read_bytes()) == state.content_digest
     except (OSError, ValueError):
         return "missing"
     return "fresh" if same else "changed"

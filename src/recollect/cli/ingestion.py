@@ -30,6 +30,7 @@ from recollect.cli.flags import (
 from recollect.cli.terminal import counted, dim, echo, emit, notice, one_line, plain, progress
 from recollect.errors import LlmError, UsageError
 from recollect.ingest import service as services
+from recollect.ingest.readers import EXTRA
 from recollect.ingest.service import Platform
 from recollect.network.addresses import offline
 from recollect.options import SCOPE_PARTS
@@ -140,6 +141,9 @@ def _print_report(report: Report, owner: str) -> None:
     for path, reason in report.skipped.items():
         reasons.setdefault(reason, []).append(path)
     for reason, paths in sorted(reasons.items()):
+        if reason.endswith(EXTRA):
+            notice(f"skipped {counted(len(paths), 'file')}: {reason}")
+            continue
         for path in paths[:NAMED_FILES]:
             notice(f"skipped {plain(path)}: {reason}")
         if len(paths) > NAMED_FILES:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from recollect.errors import UsageError
 from recollect.ingest.globs import Globs
+from recollect.ingest.readers import kind_of
 
 NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 BINARY = frozenset(NAMES["binary"])
@@ -90,8 +91,11 @@ class Walk:
             self.skipped[path] = reason_of(error)
             return
         secret = MAY_HOLD_SECRETS if may_hold_secrets(entry.name) and not named else ""
+        kind = kind_of(entry.name)
         if reason := secret or _unfit(entry.name, state):
             self.refuse(path, reason)
+        elif kind and kind.missing:  # what is indexed of it stays
+            self.skipped[path] = kind.missing
         else:
             self.files.append(FoundFile(path, str(root), state, named))
 
@@ -237,11 +241,13 @@ def _contains_home(root: Path) -> bool:
 def _unfit(name: str, state: os.stat_result) -> str:
     if not stat.S_ISREG(state.st_mode):
         return "not a file"
-    if os.path.splitext(name.lower())[1] in BINARY:  # noqa: PTH122  (a hundred thousand times, without a Path)
+    kind = kind_of(name)
+    if kind is None and os.path.splitext(name.lower())[1] in BINARY:  # noqa: PTH122  (often, without a Path)
         return "binary"
     if state.st_size == 0:
         return "empty"
-    return f"larger than {MAX_FILE // 1024 // 1024} MiB" if state.st_size > MAX_FILE else ""
+    most = kind.max_bytes if kind else MAX_FILE
+    return f"larger than {most // 1024 // 1024} MiB" if state.st_size > most else ""
 
 
 def _describe_link(path: str, root: Path) -> str:
@@ -314,11 +320,14 @@ class NotAFile(OSError):
 
 
 def read_file(path: str, *, named: bool = False) -> tuple[bytes, int]:
-    """The content of a text file and its modification time; raises NotAFile for one that is not indexed.
+    """The content of a text or a document and its modification time; raises NotAFile for one that is not indexed.
 
     A private key is indexed only if its file was `named`.
     """
-    return read_regular(path, MAX_FILE, _unfit_text if named else _refusal)
+    kind = kind_of(path)
+    if kind and not kind.is_text:
+        return read_regular(path, kind.max_bytes)
+    return read_regular(path, kind.max_bytes if kind else MAX_FILE, _unfit_text if named else _refusal)
 
 
 def _refusal(head: bytes) -> str:

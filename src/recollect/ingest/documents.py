@@ -6,13 +6,16 @@ Among equal positions for a cut a hash of the text decides, so that an inserted 
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import date
-from itertools import pairwise
+from datetime import date, datetime
+from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from recollect.ingest.discovery import decode
+from recollect.ingest.readers import DocumentText, TextBlock, kind_of
+from recollect.ingest.readers.worker import Worker
 
 RULES = 1
 """The version of the rules in this module. It rises with every change that cuts some file in another way; files that
@@ -41,11 +44,13 @@ _SHORT_WORD, _LONG_WORD = 8, 24
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a text: its context, the text, and its first and last line."""
+    """A piece of a text: its context, the text, its first and last line; of a document also its place and date."""
 
     headings: tuple[str, ...]
     text: str
     lines: tuple[int, int]
+    place: str | None = field(default=None, repr=False)
+    date: datetime | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +83,16 @@ class _Block(NamedTuple):
     heading: str = ""
 
 
-def read_document(content: bytes, path: str) -> Document:
-    """Read a file's content as its suffix says: markdown, prose or source code."""
+def read_document(content: bytes, path: str, worker: Worker | None = None) -> Document:
+    """Read a file's content as its suffix says: markdown, prose, source code, or a document by the worker.
+
+    Raises Unreadable for a document that cannot be read.
+    """
     name = PurePath(path)
     suffix = name.suffix.lower()
+    if kind := kind_of(path):
+        with nullcontext(worker) if worker else Worker() as reader:
+            return cut_blocks(reader.read(content, kind), name.stem)
     text = decode(content)
     if suffix in MARKDOWN:
         return read_markdown(text, name.stem)
@@ -97,6 +108,44 @@ def read_markdown(text: str, name: str) -> Document:
     own = metadata_text(metadata.get("title")) or next((block.heading for block in blocks if block.level == 1), "")
     title = own or name
     return Document(bounded(title), tuple(pack(list(_units(lines, blocks, title)))), metadata, untitled=not own)
+
+
+def cut_blocks(reading: DocumentText, name: str) -> Document:
+    """Cut a document; `name` is its title if it has none of its own. Chunks know the pages that they are on."""
+    lines, blocks, parts = _lay_out(reading.blocks)
+    title = reading.title or name
+    units = list(_units(lines, blocks, title))
+    groups = [list(group) for _, group in groupby(units, lambda unit: parts[unit.lines[0] - 1])]
+    chunks = (chunk for group in (groups if reading.separate else [units]) for chunk in pack(group))
+    placed = tuple(_placed(chunk, parts, reading) for chunk in chunks)
+    return Document(bounded(title), placed, untitled=not reading.title)
+
+
+def _lay_out(blocks: Sequence[TextBlock]) -> tuple[list[str], list[_Block], list[int]]:
+    """The lines of a document, its blocks with their lines, and the part that each line is on."""
+    lines: list[str] = []
+    parts: list[int] = []
+    laid = [_Block("start", 0, 0)]
+    for block in blocks:
+        start = len(lines)
+        text = f"{'#' * block.level} {block.text}" if block.level else block.text
+        lines += [f"{line}\n" for line in re.split(r"\r\n|\r|\n", text)]
+        heading = (block.level, block.text) if block.level else ()
+        laid.append(_Block("table_open" if block.is_table else "paragraph_open", start, len(lines), *heading))
+        lines.append("\n")
+        parts += [block.part] * (len(lines) - start)
+    return lines, [*laid, _Block("end", len(lines), len(lines))], parts
+
+
+def _placed(chunk: Chunk, parts: Sequence[int], reading: DocumentText) -> Chunk:
+    first, last = (parts[line - 1] for line in chunk.lines)
+    day = reading.dates.get(first)
+    if not first:
+        unit, (first, last), of = "line", chunk.lines, " of its text"
+    else:
+        unit, of = reading.unit, ""
+    place = f"{unit} {first}{of}" if first == last else f"{unit}s {first}–{last}{of}"
+    return replace(chunk, place=place, date=datetime.fromisoformat(day) if day else None)
 
 
 def metadata_text(value: object) -> str:

@@ -22,6 +22,8 @@ from recollect.ingest.discovery import (
     walk,
 )
 from recollect.ingest.documents import Document, metadata_text, read_document
+from recollect.ingest.readers import Unreadable, kind_of
+from recollect.ingest.readers.worker import Worker
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
 
 GROUP = 200  # changes in one transaction
@@ -126,6 +128,7 @@ class IndexRun:
         self._files = files
         self._options = options
         self._report = report
+        self._worker = Worker()
         self._walk = walk(roots, include=options.include, exclude=options.exclude)
         self._known = self._known_states(roots)
         self._differing = self._find_differing(roots)
@@ -157,10 +160,11 @@ class IndexRun:
         files = self._walk.files
         for path in sorted(self._differing - {file.path for file in files} - self._missing - self._ignored):
             yield from _steps(path, self._rescope(path))
-        for done, file in enumerate(files, 1):
-            yield from _steps(file.path, self._compare(file))
-            if progress:
-                progress(done, len(files))
+        with self._worker:
+            for done, file in enumerate(files, 1):
+                yield from _steps(file.path, self._compare(file))
+                if progress:
+                    progress(done, len(files))
         # Removals come last, so that the vectors of text that moved to another file are still there for it.
         yield from self._removals()
         self._report.skipped |= sorted(self._walk.skipped.items())
@@ -199,9 +203,11 @@ class IndexRun:
         # The outermost root that a file was indexed under stays its root.
         root = known.root if known and Path(file.root).is_relative_to(known.root) else file.root
         differs = file.path in self._differing
-        current = known if not differs else None
+        kind = kind_of(file.path)
+        reader = kind.mark if kind else ""
+        current = known if not differs and known and known.reader == reader else None
         if current and (current.mtime_ns, current.size) == (file.stat.st_mtime_ns, file.stat.st_size):
-            self._report.unchanged += 1
+            self._count_unchanged(current)
             return [] if current.root == root else [SetFileState(current.path, replace(current, root=root))]
         try:
             content, modified = read_file(file.path, named=file.named)
@@ -213,11 +219,29 @@ class IndexRun:
             return self._rescope(file.path) if differs else []
         # A file that may still change without another time is read again in the next run.
         modified = 0 if time.time_ns() - modified < RACY_NS else modified
-        state = FileState(file.path, root, modified, len(content), FileState.digest_of(content))
-        if current and current.digest == state.digest and current.mtime_ns != UNREAD:
+        digest = FileState.digest_of(content)
+        state = FileState(file.path, root, modified, len(content), f"{digest} {reader}".rstrip())
+        if current and current.content_digest == digest and current.mtime_ns != UNREAD:
+            self._count_unchanged(current)
+            return [SetFileState(state.path, replace(state, digest=current.digest))]
+        try:
+            document = read_document(content, file.path, self._worker)
+        except Unreadable as problem:
+            return self._drop_chunks(replace(state, digest=f"{state.digest} {problem}"))
+        return self._replace_chunks(state, document, known)
+
+    def _count_unchanged(self, state: FileState) -> None:
+        if state.problem:
+            self._walk.skipped[state.path] = state.problem
+        else:
             self._report.unchanged += 1
-            return [SetFileState(state.path, state)]
-        return self._replace_chunks(state, read_document(content, file.path), known)
+
+    def _drop_chunks(self, state: FileState) -> list[Change]:
+        """Forget what is indexed of a document that cannot be read, and remember the reason until it changes."""
+        before = self._files.chunks(state.path)
+        self._walk.skipped[state.path] = state.problem
+        self._report.removed += [state.path] if before else []
+        return _changes(state.path, state, before, ())
 
     def _replace_chunks(self, state: FileState, document: Document, known: FileState | None) -> list[Change]:
         path = state.path
@@ -306,7 +330,12 @@ def chunk_records(
     }
     return [
         Record(
-            id=key, title=" › ".join((document.title, *chunk.headings)), text=chunk.text, lines=chunk.lines, **common
+            id=key,
+            title=" › ".join((document.title, *chunk.headings)),
+            text=chunk.text,
+            lines=chunk.lines,
+            place=chunk.place,
+            **(common | {"happened_at": chunk.date} if chunk.date else common),
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]

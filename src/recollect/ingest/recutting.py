@@ -11,6 +11,8 @@ from typing import Any
 from recollect.ingest import documents
 from recollect.ingest.discovery import NotAFile, read_file
 from recollect.ingest.folder import MISSING, UNREAD, IndexOptions, chunk_changes, chunk_records
+from recollect.ingest.readers import Unreadable
+from recollect.ingest.readers.worker import Worker
 from recollect.types import Change, Files, FileState, Progress, Put, Record, SetFileState, SetFolderOptions
 
 FIELD = "rules"
@@ -44,10 +46,11 @@ def recut(files: Files, root: str, progress: Progress | None = None) -> list[Cha
     """
     changes: list[Change] = []
     states = files.known(root)
-    for done, (path, state) in enumerate(sorted(states.items()), 1):
-        changes += _recut_file(files, path, state)
-        if progress:
-            progress(done, len(states))
+    with Worker() as worker:
+        for done, (path, state) in enumerate(sorted(states.items()), 1):
+            changes += _recut_file(files, path, state, worker)
+            if progress:
+                progress(done, len(states))
     options = files.roots().get(root)
     return changes if options is None else [*changes, SetFolderOptions(root, {**options, FIELD: documents.RULES})]
 
@@ -57,15 +60,18 @@ def new_passages(changes: Sequence[Change]) -> Iterator[str]:
     return (change.record.passage for change in changes if isinstance(change, Put))
 
 
-def _recut_file(files: Files, path: str, state: FileState) -> list[Change]:
+def _recut_file(files: Files, path: str, state: FileState, worker: Worker) -> list[Change]:
     try:
         content, _ = read_file(path)
     except (OSError, NotAFile):
         return [] if state.mtime_ns == MISSING else [SetFileState(path, replace(state, mtime_ns=UNREAD))]
     before = files.chunks(path)
-    if not before or FileState.digest_of(content) != state.digest:
+    if not before or FileState.digest_of(content) != state.content_digest:
         return []
-    document = documents.read_document(content, path)
+    try:
+        document = documents.read_document(content, path, worker)
+    except Unreadable:
+        return [SetFileState(path, replace(state, mtime_ns=UNREAD))]
     options = IndexOptions(before[0].scope, before[0].tags)
     after = chunk_records(path, document, options=options, before=before, key=files.chunk_key())
     return _differences(before, after)
@@ -73,11 +79,14 @@ def _recut_file(files: Files, path: str, state: FileState) -> list[Change]:
 
 def _differences(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     """What changes; nothing for a chunk that stays as it is."""
-    known = {record.id: (record.title, record.text, record.lines) for record in before}
+    known = {record.id: _shown(record) for record in before}
     changes = chunk_changes(before, after)
     return [
         change
         for change in changes
-        if not isinstance(change, Put)
-        or known.get(change.record.id) != (change.record.title, change.record.text, change.record.lines)
+        if not isinstance(change, Put) or known.get(change.record.id) != _shown(change.record)
     ]
+
+
+def _shown(record: Record) -> tuple[object, ...]:
+    return record.title, record.text, record.lines, record.place

@@ -15,6 +15,7 @@ from recollect.errors import ConfigError, FailedError, LlmError, RecollectError,
 from recollect.ingest.discovery import NotAFile, decode, read_file, resolve_roots
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
 from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report, in_batches
+from recollect.ingest.readers import kind_of
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
 from recollect.models.openai import open_llm
@@ -156,11 +157,14 @@ def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerp
     if record.kind != "chunk" or record.path is None or record.lines is None:
         raise UsageError(f"{record.id!r} is not a chunk of a file", hint="facts have no file")
     state = store.files.states([record.path]).get(record.path)
-    if state is None or record.id not in {chunk.id for chunk in store.files.chunks(record.path)}:
+    chunks = store.files.chunks(record.path)
+    if state is None or record.id not in {chunk.id for chunk in chunks}:
         raise UsageError(f"{record.path} is not indexed", hint="index it first: `recollect index`")
     first, last = record.lines
     content = _content(record.path)
-    if content is None or (as_indexed and FileState.digest_of(content) != state.digest):
+    if content is not None and kind_of(record.path):
+        return _document_excerpt(record, record.lines, chunks, freshness(record.path, state))
+    if content is None or (as_indexed and FileState.digest_of(content) != state.content_digest):
         state_now = "missing" if content is None else "changed"
         return Excerpt(record.path, first, record.text, record.lines, 0, state_now)
     lines = decode(content).replace("\r\n", "\n").split("\n")
@@ -168,6 +172,17 @@ def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerp
     text = "\n".join(line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND])
     state_now = "fresh" if as_indexed else freshness(record.path, state)
     return Excerpt(record.path, start, text, record.lines, len(lines), state_now)
+
+
+def _document_excerpt(record: Record, around: tuple[int, int], chunks: Iterable[Record], state_now: str) -> Excerpt:
+    """The lines around a chunk of a document, put together from the stored chunks: the file itself has no lines."""
+    lines: dict[int, str] = {}
+    for chunk in sorted(chunks, key=lambda chunk: chunk.lines or (0, 0)):
+        for number, line in enumerate(chunk.text.split("\n"), chunk.lines[0] if chunk.lines else 0):
+            lines[number] = lines.get(number, "") + line  # a long line is in several chunks
+    start, end = max(1, around[0] - AROUND), min(max(lines), around[1] + AROUND)
+    text = "\n".join(lines.get(number, "")[:LINE_CHARACTERS] for number in range(start, end + 1))
+    return Excerpt(record.path or "", start, text, around, max(lines), state_now)
 
 
 def _content(path: str) -> bytes | None:

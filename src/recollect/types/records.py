@@ -203,7 +203,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of a file when it was indexed."""
+    """The state of a file when it was indexed.
+
+    The digest of a document names its reader after the hash, and then why it could not be read, if it could not.
+    """
 
     path: str
     root: str
@@ -215,6 +218,21 @@ class FileState:
     def digest_of(content: bytes) -> str:
         """The hash of a content."""
         return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    @property
+    def content_digest(self) -> str:
+        """The hash alone."""
+        return self.digest.partition(" ")[0]
+
+    @property
+    def reader(self) -> str:
+        """The reader of a document and its version; empty for a file that is text."""
+        return self.digest.partition(" ")[2].partition(" ")[0]
+
+    @property
+    def problem(self) -> str:
+        """Why a document could not be read; empty if it could."""
+        return self.digest.partition(" ")[2].partition(" ")[2]
 
 
 @dataclass(frozen=True, slots=True)
