@@ -147,6 +147,8 @@ def looks() -> Iterator[tuple[str, str, Any]]:
         "/v1/history/newer", "/v1/history/shared", "/v1/history/gone", "/v1/records/newer",
     ):  # fmt: skip
         yield "GET", address, None
+    yield "POST", "/v1/rollback", {"since": "1d"}
+    yield "POST", "/v1/rollback", {"origin": ["user", "agent", "web"]}
 
 
 def deeds(key: str) -> Iterator[tuple[str, str, Any]]:

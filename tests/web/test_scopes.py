@@ -336,6 +336,36 @@ def test_no_request_overwrites_what_a_more_trusted_writer_wrote(home):
     assert hers.post("/v1/undo", json={"id": "code"}).json()["record"]["text"] == "The door code is 1234."
 
 
+def test_rollback_shows_first_and_touches_own_records_only(home):
+    """A preview changes nothing; with `confirm` the scope's facts go, and what they replaced is current again."""
+    tokens = {name: home.token(name, "--user", name) for name in ("ada", "bob")}
+    reader = home.token("reader", "--user", "ada", "--read-only")
+    server = home.serve()
+    ada, bob, looking = (server.client(token) for token in (*tokens.values(), reader))
+    good = ada.post("/v1/records", json={"text": "The door code is 1234."}).json()["id"]
+    bad = {"origin": "agent", "author": "mallory"}
+    false = ada.post("/v1/records", json={"text": "The door code is 0000.", "supersedes": good, **bad}).json()["id"]
+    for number in range(120):
+        ada.post("/v1/records", json={"text": f"House {number} has no door.", **bad})
+    theirs = bob.post("/v1/records", json={"text": "Bob's door is green.", **bad}).json()["id"]
+    wanted = {"origin": ["agent"], "author": ["mallory"], "since": "1h"}
+    shown = ada.post("/v1/rollback", json=wanted).json()
+    assert (shown["done"], shown["counts"]) == (False, {"forgotten": 121, "reverted": 0, "restored": 1})
+    assert (len(shown["forgotten"]), [record["id"] for record in shown["restored"]]) == (100, [good])
+    assert ada.get(f"/v1/records/{false}").status_code == 200
+    refused(looking.post("/v1/rollback", json={**wanted, "confirm": True}), 403, "forbidden")
+    refused(ada.post("/v1/rollback", json={**wanted, "scope": {"user": "bob"}}), 403, "forbidden")
+    refused(ada.post("/v1/rollback", json={"confirm": True}), 400, "usage")
+    refused(ada.post("/v1/rollback", json={"origin": ["elsewhere"]}), 422, "invalid")
+    done = ada.post("/v1/rollback", json={**wanted, "confirm": True}).json()
+    assert (done["done"], done["counts"]) == (True, shown["counts"])
+    assert [record["id"] for record in ada.get("/v1/records").json()["records"]] == [good]
+    assert bob.get(f"/v1/records/{theirs}").status_code == 200
+    again = ada.post("/v1/rollback", json={**wanted, "confirm": True}).json()
+    assert (again["done"], again["counts"]["forgotten"]) == (False, 0)
+    assert ada.post("/v1/undo", json={"id": false}).json()["undone"] == "forget"
+
+
 def test_token_of_an_agent_writes_as_that_agent(home):
     """Its records name the token as the author; it may claim less trust, and a user's token is trusted."""
     agent, user = home.token("scribe's token", "--agent", "scribe"), home.token("ada's token", "--user", "ada")

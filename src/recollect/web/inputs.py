@@ -218,6 +218,18 @@ class Forgetting(_Body):
     scope: ScopeBody | None = None
 
 
+class RollingBack(_Body):
+    """The writers and the period whose facts are rolled back, of which one must be named."""
+
+    origin: list[Literal[tuple(ORIGINS)]] = Field([], max_length=MOST_NAMES)  # type: ignore[valid-type]
+    author: Names = []
+    author_session: Names = []
+    since: When | None = Field(None, description="Facts that were written from this time on; a span is back from now.")
+    until: When | None = Field(None, description="Facts that were written before this time.")
+    confirm: bool = Field(False, description="Without it, the answer only says what would be changed.")
+    scope: ScopeBody | None = None
+
+
 class Undoing(_Body):
     """The record whose last change is undone; with `seq`, only if that is still the last change."""
 

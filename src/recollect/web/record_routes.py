@@ -31,6 +31,7 @@ LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
 """A search within these limits, or within those of the settings, is not a heavy request."""
 
 LIGHT_LISTED = 200  # a longer list is a heavy request
+ROLLED_BACK = 100  # records of each kind that the answer to a rollback shows; all are counted
 OTHERS = ("query", "explain", "tokens", "target")  # fields of bodies that are no options of `Memory.search`
 
 search_router = APIRouter(tags=["search"])
@@ -191,6 +192,28 @@ def delete_record(id: RecordId, asker: Writes, memory: Named) -> Json:  # noqa: 
 def forget(body: inputs.Forgetting, asker: Writes) -> Json:
     """Forget records: all of them, or none if one is unknown."""
     return _forgotten(_in_scope(asker, body.scope), body.ids)
+
+
+_ROLLBACK = dict.fromkeys(("forgotten", "reverted", "restored"), list[StoredRecord])
+
+
+@router.post("/v1/rollback", **documented(model("RollbackAnswer", done=bool, counts=dict[str, int], **_ROLLBACK)))
+async def roll_back(body: inputs.RollingBack, asker: Writes, request: Request) -> Json:
+    """Forget the facts of some writers and bring back what they replaced; without `confirm`, only say what."""
+    scope = body.scope.set_fields() if body.scope else {}
+    filters = body.set_fields("confirm", "scope")
+    return Json(await request.app.state.lanes.run(request, asker, _rolled_back, scope, filters, body.confirm))
+
+
+def _rolled_back(memory: Memory, work: Work, scope: dict[str, str], filters: dict[str, Any], confirm: bool) -> bytes:
+    """The counts, and the first records of each kind."""
+    work.check()
+    side = memory.scoped(merge_scope(GLOBAL, scope, {})) if scope else memory
+    rollback = side.roll_back(**filters, confirm=confirm)
+    kinds = {name: getattr(rollback, name) for name in _ROLLBACK}
+    counts = {name: len(records) for name, records in kinds.items()}
+    first = {name: [bounded(record_dict(one)) for one in records[:ROLLED_BACK]] for name, records in kinds.items()}
+    return encoded({"done": rollback.done, "counts": counts, **first})
 
 
 @router.post("/v1/supersede", **documented(ChangedRecord))

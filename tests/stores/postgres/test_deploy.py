@@ -187,6 +187,24 @@ def test_owner_reaches_a_record_by_naming_its_scope(clients: Callable[[str], htt
 
 
 @pytest.mark.ci
+def test_rollback_behind_row_level_security(clients: Callable[[str], httpx2.Client]) -> None:
+    """Bob rolls back his own, and the owner those of the scope that it names; superseded facts are current again."""
+    owner, bob = clients("owner"), clients("bob")
+    good = bob.post("/v1/records", json={"text": "A godwit of bob's."}).json()["id"]
+    wanted = {"author": ["mallory of the godwits"]}
+    bad = {"author": wanted["author"][0], "origin": "agent"}
+    for caller, scope in ((bob, {}), (owner, {"scope": BOBS})):
+        bob.post("/v1/records", json={"text": "No godwit at all.", "supersedes": good, **bad})
+        bob.post("/v1/records", json={"text": "Godwits are green.", **bad, "origin": "web"})
+        shown = caller.post("/v1/rollback", json={**wanted, **scope}).json()
+        assert (shown["done"], shown["counts"]) == (False, {"forgotten": 2, "reverted": 0, "restored": 1})
+        assert bob.get(f"/v1/records/{good}").json()["superseded_by"]
+        done = caller.post("/v1/rollback", json={**wanted, **scope, "confirm": True}).json()
+        assert (done["done"], done["counts"]) == (True, shown["counts"])
+        assert "superseded_by" not in bob.get(f"/v1/records/{good}").json()
+
+
+@pytest.mark.ci
 def test_owner_without_a_scope_sees_global_records(clients: Callable[[str], httpx2.Client]) -> None:
     """Row-level security shows a service no scope that was not named; a scoped caller can name no other."""
     owner, bob = clients("owner"), clients("bob")
