@@ -33,7 +33,7 @@ _ALL = (FLAG, HTTP, MCP, PAGE)
 FUSION, DEPTH, AFTER, FILTER, SCOPE_GROUP = "Fusion", "Sources and depth", "After fusion", "Filters", "Scope"
 GROUPS = (FUSION, DEPTH, AFTER)  # the headings of search options, in the order of the page
 
-KINDS: Mapping[str, str] = types.MappingProxyType({"fact": "facts", "chunk": "files"})
+KINDS: Mapping[str, str] = types.MappingProxyType({"fact": "facts", "chunk": "files", "turn": "conversations"})
 """The kinds of records that a store holds, and their labels."""
 
 ORIGINS: Mapping[str, str] = types.MappingProxyType({
@@ -371,8 +371,8 @@ FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed b
         label="Tags (all required)",
     ),
     Option(
-        None, "Only facts, or only chunks of files.", "kind", str | None, FILTER, choices=KINDS, places=_ALL,
-        label="Kind", column="kinds",
+        None, "Only facts, chunks of files, or turns of conversations.", "kind", str | None, FILTER,
+        choices=KINDS, places=_ALL, label="Kind", column="kinds",
     ),
     Option(
         (), "Only records of any of these origins; outside: documents of other systems.", "origin",

@@ -40,6 +40,8 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "watch": ("ingestion", "Index folders, and again whenever their files change."),
     "service": ("ingestion", "Run `watch` in the background (systemd or launchd)."),
     "ingest-files": ("ingestion", "Extract facts from files with a language model."),
+    "import-chat": ("dialogue", "Import conversations: ChatGPT, Claude, Claude Code, Codex, Gemini, OpenClaw."),
+    "conversation": ("dialogue", "Read a whole conversation, or list the newest ones."),
     "embed": ("ingestion", "Compute missing vectors."),
     "migrate": ("migrate", "Move to another model, language or chunker, if it is not worse."),
     "language": ("maintenance", "Show or change the language of the keyword index."),

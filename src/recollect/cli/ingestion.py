@@ -87,14 +87,14 @@ def index(
         report = memory.index(paths, **chosen, reading=progress("reading"))
         if memory.embeddings.configured and not dry_run:
             with redactions_counted(memory, report), vectors_may_fail(memory):
-                report.embedded = _compute_vectors(memory, options, wait)
+                report.embedded = compute_vectors(memory, options, wait)
     owner = ", ".join(f"{part} {name}" for part, name in memory.scope.as_dict().items()) or "everybody"
     if tags := options["tags"]:
         owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
     emit(as_json, dataclasses.asdict(report), lambda: _print_report(report, owner))
 
 
-def _compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | None) -> int:
+def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | None) -> int:
     """Compute missing vectors and return how many, or start a process that computes them and return 0.
 
     If `wait` is None, a process is started only for many vectors on a terminal. A script needs a complete store.

@@ -156,7 +156,9 @@ ALL_UNRELATED = "— nothing here seems to answer this —"
 def _about(result: Result) -> Iterator[str]:
     """Lines about a result: who wrote it, if that was not the user, and where it is."""
     record = result.record
-    if record.origin not in ("user", "file", "outside"):
+    if record.kind == "turn":
+        yield plain(f"{record.author}, {record.time:%Y-%m-%d}, in the conversation {record.author_session}")
+    elif record.origin not in ("user", "file", "outside"):
         yield plain(f"origin: {record.origin}{f' ({record.author})' if record.author else ''}")
     if place := where(record):
         stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""

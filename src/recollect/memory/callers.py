@@ -85,3 +85,7 @@ class ScopedWriter(Writer):
         if purge and (warning := self.store.scrub()):
             self.announce(warning)
         return replace(rollback, done=True)
+
+    def _require_owner(self, action: str = "index files", command: str = "index") -> None:
+        if self.caller is not None:
+            raise Forbidden(f"only the owner of the store can {action}", hint=f"ask them to `recollect {command}`")

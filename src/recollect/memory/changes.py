@@ -96,8 +96,7 @@ class Writer:
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
         """Store many records, each given as `{"text": …}` with the other arguments of `add` as keys.
 
-        All are checked before the first is stored, and an error names the number of the wrong one. If the store fails
-        on the way, the error says how many were stored.
+        All are checked before the first is stored; an error names the wrong one, or how many were stored before it.
         """
         if isinstance(records, str | bytes | Mapping):
             raise UsageError("records must be a list of objects", hint='[{"text": "…"}, {"text": "…"}]')
@@ -135,7 +134,7 @@ class Writer:
         last = self.store.records.history(parse_id(record_id))[-1:]
         (old,) = self._owned([record_id])
         if old.kind != "fact":
-            raise _chunk_error(record_id)
+            raise _not_a_fact(old)
         if unknown := fields.keys() - set(EDITABLE):
             raise UsageError(f"{min(unknown)!r} cannot be edited", hint=f"editable fields: {', '.join(EDITABLE)}")
         values = make_fields(fields)
@@ -319,8 +318,8 @@ class Writer:
     def _reversal(self, last: Event) -> Sequence[Change]:
         key = last.id
         match last.action:
-            case "add" | "update" if self._alive(key).kind != "fact":
-                raise _chunk_error(key)
+            case "add" | "update" if self._alive(key).kind == "chunk":
+                raise _not_a_fact(self._alive(key))
             case "add":
                 return [Forget(key)]
             case "update":
@@ -370,8 +369,10 @@ def _last_standing(events: Sequence[Event]) -> Event | None:
     return None
 
 
-def _chunk_error(key: str) -> UsageError:
-    return UsageError(f"{key!r} is a chunk of an indexed file", hint="edit the file, and index it")
+def _not_a_fact(record: Record) -> UsageError:
+    chunk, turn = ("chunk of an indexed file", "edit the file, and index it"), ("turn of a conversation", "add a fact")
+    kind, hint = chunk if record.kind == "chunk" else turn
+    return UsageError(f"{record.id!r} is a {kind}", hint=hint)
 
 
 def since_purge(events: Sequence[Event]) -> Sequence[Event]:

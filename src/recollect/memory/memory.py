@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from recollect import config
 from recollect.config import Settings
-from recollect.errors import Forbidden, UsageError
+from recollect.errors import UsageError
 from recollect.memory.assembly import ExternalSources, Rerankers, assemble, with_options
-from recollect.memory.callers import ScopedWriter
 from recollect.memory.changes import changes
 from recollect.memory.closeness import ClosenessOf
 from recollect.memory.embeddings import Embeddings, filling_of, rest_of
+from recollect.memory.importing import Importer
 from recollect.memory.provenance import trusting, with_left_out
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, parse_id
@@ -43,7 +43,7 @@ MOST_LISTED = 1_000_000_000
 WORKERS = 64  # threads for sources, started as needed: a source that hangs must not block another
 
 
-class Memory(ScopedWriter):
+class Memory(Importer):
     """A store of records that can be searched. Create one with `Memory.open`.
 
     Example::
@@ -429,7 +429,3 @@ class Memory(ScopedWriter):
     def _visible(self) -> Filter | None:
         """The filter for all that a scoped caller can see; None for the owner, who sees everything."""
         return None if self.caller is None else Filter(scope=self.caller, superseded=True)
-
-    def _require_owner(self, action: str = "index files", command: str = "index") -> None:
-        if self.caller is not None:
-            raise Forbidden(f"only the owner of the store can {action}", hint=f"ask them to `recollect {command}`")

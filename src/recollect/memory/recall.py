@@ -136,6 +136,8 @@ def _about(result: Result) -> str:
         parts.append(f"{_brief(record.path)}:{lines}" if lines and not record.place else _brief(record.path))
         parts += [_brief(record.place)] if record.place else []
     parts.append(record.time.date().isoformat())
+    if record.kind == "turn" and record.author:
+        parts.append(f"said by {_brief(record.author)}")
     if record.provenance.distrust > 1:  # only if `origin` asked for it
         parts.append(f"origin {record.origin}")
     if record.superseded_by:

@@ -66,7 +66,7 @@ def _selected(memory: Writer, filters: Mapping[str, Any]) -> list[Record]:
     everyone = memory.scope == GLOBAL and memory.caller is None
     where = replace(
         make_filter(named, memory.scope, memory.caller),
-        kinds=("fact",), superseded=True, now=EVERYTHING.now, any_scope=everyone,
+        kinds=("fact", "turn"), superseded=True, now=EVERYTHING.now, any_scope=everyone,
         written_since=parse_time(filters.get("since")), written_until=parse_time(filters.get("until")),
     )  # fmt: skip
     return [record for record in _listed(memory, where) if everyone or memory.scope.owns(record.scope)]

@@ -143,10 +143,11 @@ class SqlStore(ABC):
         condition, values = self._database.dialect.matching(where)
         numbers = connection.execute(
             "SELECT count(*), count(*) FILTER (WHERE kind = 'fact'), count(*) FILTER (WHERE kind = 'chunk'),"
-            f" count(*) FILTER (WHERE superseded_at IS NOT NULL) FROM records WHERE {condition}",
+            " count(*) FILTER (WHERE kind = 'turn'), count(*) FILTER (WHERE superseded_at IS NOT NULL)"
+            f" FROM records WHERE {condition}",
             values,
         ).fetchone()
-        return dict(zip(("total", "facts", "chunks", "superseded"), numbers, strict=True))
+        return dict(zip(("total", "facts", "chunks", "turns", "superseded"), numbers, strict=True))
 
     def facets(self, where: Filter) -> dict[str, list[Any]]:
         dialect = self._database.dialect

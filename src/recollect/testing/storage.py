@@ -294,9 +294,9 @@ class RecordsContract:
             Record("5", "five"),
         )
         apply(store, *map(Put, records), Forget("5"), Supersede("1", "4"))
-        everything = {"total": 4, "facts": 3, "chunks": 1, "superseded": 1}
+        everything = {"total": 4, "facts": 3, "chunks": 1, "turns": 0, "superseded": 1}
         assert store.count(EVERYTHING) == everything
-        assert store.count(Filter(scope=ada)) == {"total": 2, "facts": 1, "chunks": 1, "superseded": 0}
+        assert store.count(Filter(scope=ada)) == {"total": 2, "facts": 1, "chunks": 1, "turns": 0, "superseded": 0}
         facets = store.facets(EVERYTHING)
         assert (facets["categories"], facets["tags"]) == (["work", "home"], ["b", "a", "c"])
         assert facets["scopes"] == [{"user": "ada"}, {}, {"user": "bob", "agent": "x"}]

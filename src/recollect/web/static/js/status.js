@@ -92,6 +92,7 @@ function fill(places, status, app) {
     ["Records", records.total],
     ["Facts", records.facts],
     ["Chunks", records.chunks],
+    ["Turns", records.turns],
     ["Superseded", records.superseded],
     ["Forgotten", records.forgotten],
     ["Files", status.files],

@@ -1,0 +1,95 @@
+"""Commands on conversations: import-chat, conversation."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recollect.cli.flags import command, open_memory
+from recollect.cli.ingestion import compute_vectors
+from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
+from recollect.ingest.turns import FORMATS
+from recollect.options import ORIGINS
+
+if TYPE_CHECKING:
+    from recollect.memory.conversations import ChatReport, StoredConversation
+
+NAMED_FILES = 20  # how many skipped files are named; the others are counted
+
+
+@command("import-chat")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
+@click.option(
+    "--format", "format_", type=click.Choice(list(FORMATS)), metavar="NAME",
+    help=f"The format of all files, if it is not recognised: {', '.join(FORMATS)}.",
+)  # fmt: skip
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag every turn; repeat for more tags.")
+@click.option(
+    "--origin", type=click.Choice(list(ORIGINS)), metavar="NAME",
+    help="The origin of every turn; by default user, agent or import, by the speaker.",
+)  # fmt: skip
+@click.option("--wait/--background", default=None, help="Compute vectors before the command ends, or afterwards.")
+def import_chat(paths: tuple[str, ...], format_: str | None, wait: bool | None, as_json: bool, **options: Any) -> int:
+    """Import the conversations in each PATH: an export (.zip or .json), a transcript (.jsonl), or a folder of them.
+
+    Each turn becomes a record with its speaker, its time and its conversation. Run it again at any time: it adds new
+    turns and updates edited ones.
+    """
+    from recollect.memory.folders import vectors_may_fail
+
+    with open_memory(options) as memory:
+        report = memory.import_chat(
+            paths, format=format_, tags=options["tags"], origin=options["origin"], reading=progress("reading")
+        )
+        if memory.embeddings.configured and report.added + report.updated:
+            with vectors_may_fail(memory):
+                report.embedded = compute_vectors(memory, options, wait)
+    emit(as_json, dataclasses.asdict(report), lambda: _print_report(report))
+    return 0 if report.conversations else 1
+
+
+def _print_report(report: ChatReport) -> None:
+    counts = {name: getattr(report, name) for name in ("added", "updated", "unchanged", "replaced", "forgotten")}
+    words = [f"{count:,} {name}" for name, count in counts.items() if count or name in ("added", "unchanged")]
+    echo(f"{counted(report.conversations, 'conversation')}; turns: {', '.join(words)}")
+    for name, reasons in list(report.skipped.items())[:NAMED_FILES]:
+        for reason, count in reasons.items():
+            notice(f"skipped in {plain(name)}: {plain(reason)}{f' ({count:,} times)' if count > 1 else ''}")
+    if (more := len(report.skipped) - NAMED_FILES) > 0:
+        notice(f"skipped parts of {more:,} more files; --json lists them")
+    if report.forgotten:
+        notice(
+            f"{counted(report.forgotten, 'turn')} that you had forgotten stayed so; `recollect undo ID` restores one"
+        )
+
+
+@command()
+@click.argument("key", required=False, metavar="[ID]")
+@click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many to list.")
+def conversation(key: str | None, limit: int, as_json: bool, **options: Any) -> int:
+    """Read the conversation ID from beginning to end; without ID, list the newest conversations.
+
+    ID may also be the id of a turn, as a search shows it.
+    """
+    with open_memory(options, reads=True) as memory:
+        if key is not None:
+            whole = memory.conversation(key)
+            emit(as_json, whole.as_dict(), lambda: _print_conversation(whole))
+            return 0
+        listed = memory.conversations(limit=limit)
+    rows = [(plain(one.id), f"{one.last:%Y-%m-%d %H:%M}", one.source, plain_text(one.title)) for one in listed]
+    empty = "no conversations yet; `recollect import-chat` imports them"
+    emit(as_json, [one.as_dict() for one in listed], lambda: print_table(rows, empty=empty))
+    return 0 if listed else 1
+
+
+def _print_conversation(whole: StoredConversation) -> None:
+    echo(click.style(plain_text(whole.title), bold=True))
+    echo(dim(plain(f"{whole.id}  {whole.source}  {counted(len(whole.turns), 'turn')}")))
+    for turn in whole.turns:
+        echo()
+        head = click.style(plain(turn.speaker), fg="green" if turn.speaker == "user" else "cyan")
+        echo(f"{head}  {dim(f'{turn.time:%Y-%m-%d %H:%M} UTC')}  {dim(plain(turn.ids[0]))}")
+        echo("\n".join(map(plain_text, turn.text.splitlines())))

@@ -1,0 +1,294 @@
+"""Conversations in the store: turns taken in from files, and whole conversations read in order.
+
+A turn is a record of the kind `turn`, or several if it is long. Its id is made of the conversation and the message, so
+that a second import finds what the first one stored. Its origin says whose words it holds: the user's, or an agent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recollect.errors import UnknownRecord, UsageError
+from recollect.ingest.chats import ChatFile, chat_files, read_chats
+from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
+from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
+from recollect.memory.validation import clean, clean_names, make_filter
+from recollect.options import ORIGINS
+from recollect.types import Progress, Record, Scope, now
+from recollect.types.records import Change, Forget, Put
+
+if TYPE_CHECKING:
+    from recollect.memory.changes import Writer
+    from recollect.types import Store
+
+GROUP = 200  # changes in one transaction
+BATCH = 500  # turns that are compared with the store at once
+PAGE = 1000  # turns that are read at once
+MOST_TURNS = 1_000_000_000
+ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
+STEP = timedelta(microseconds=1)  # between the times at which the parts of a turn were stored; turns are further apart
+_COMPARED = ("text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session")
+
+
+@dataclass(slots=True)
+class ChatReport:
+    """What an import did, in turns.
+
+    `forgotten` are turns that the user has forgotten, which are not stored again; `replaced` are turns that another
+    branch of the conversation has taken the place of: they are forgotten. `skipped` has reasons and counts by file.
+    """
+
+    conversations: int = 0
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    forgotten: int = 0
+    replaced: int = 0
+    files: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, dict[str, int]] = field(default_factory=dict)
+    embedded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """A turn: who spoke, when, the whole text, and the ids of its records."""
+
+    speaker: str
+    time: datetime
+    text: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConversation:
+    """A conversation in the store, its turns in order."""
+
+    id: str
+    title: str
+    source: str
+    turns: tuple[StoredTurn, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The conversation as JSON."""
+        turns = [{**asdict(turn), "time": turn.time.isoformat()} for turn in self.turns]
+        return {"id": self.id, "title": self.title, "source": self.source, "turns": turns}
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSummary:
+    """A conversation in a list, with the time of its newest turn."""
+
+    id: str
+    title: str
+    source: str
+    last: datetime
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON."""
+        return {**asdict(self), "last": self.last.isoformat()}
+
+
+def import_chats(
+    memory: Writer,
+    paths: Sequence[str | Path],
+    *,
+    format_: str | None,
+    tags: Sequence[str],
+    origin: str | None,
+    reading: Progress | None,
+) -> ChatReport:
+    """Store the turns of files for the scope of a memory."""
+    if format_ is not None and format_ not in FORMATS:
+        raise UsageError(f"unknown format {format_!r}", hint=f"there are {', '.join(FORMATS)}")
+    if origin is not None and origin not in ORIGINS:
+        raise UsageError(f"unknown origin {origin!r}", hint=f"there are {', '.join(ORIGINS)}")
+    files = chat_files(paths)
+    intake = _Intake(memory.store, memory.scope, clean_names("tags", tags), origin)
+    for number, path in enumerate(files, 1):
+        for file, conversations in read_chats(path, format_):
+            intake.file(file, conversations)
+        if reading:
+            reading(number, len(files))
+    return intake.report
+
+
+def read_conversation(memory: Writer, key: str) -> StoredConversation:
+    """A conversation by its id, or by that of a turn."""
+    records = _turns(memory, key)
+    if not records:
+        with contextlib.suppress(UnknownRecord):
+            turn = memory.require(key)
+            records = _turns(memory, turn.author_session) if turn.kind == "turn" and turn.author_session else []
+    if not records:
+        raise UnknownRecord(key)
+    ordered = sorted(records, key=lambda record: (record.time, record.created_at))
+    first, title = ordered[0], min((record.title for record in records), key=len)  # a part adds its headings
+    return StoredConversation(str(first.author_session), title, first.source or "", tuple(_joined(ordered)))
+
+
+def newest_conversations(memory: Writer, limit: int) -> list[ConversationSummary]:
+    """The conversations of the newest turns."""
+    where = make_filter({"kind": "turn"}, memory.scope, memory.caller)
+    newest: dict[str, Record] = {}
+    offset = 0
+    while len(newest) < limit and (page := memory.store.records.list(where, limit=PAGE, offset=offset)):
+        for record in page:
+            if record.author_session is not None and len(newest) < limit:
+                newest.setdefault(record.author_session, record)
+        offset += PAGE
+    return [
+        ConversationSummary(key, record.title.split(" › ")[0], record.source or "", record.time)
+        for key, record in newest.items()
+    ]
+
+
+def _turns(memory: Writer, key: str) -> list[Record]:
+    where = make_filter({"kind": "turn", "author_session": [key]}, memory.scope, memory.caller)
+    return memory.store.records.list(where, limit=MOST_TURNS)
+
+
+def _joined(records: Sequence[Record]) -> Iterator[StoredTurn]:
+    """The turns of records in order. The parts of a long one carry its lines, by which they are joined again."""
+    turn: list[Record] = []
+    for record in records:
+        if turn and not _continues(turn[-1], record):
+            yield _stored_turn(turn)
+            turn = []
+        turn.append(record)
+    if turn:
+        yield _stored_turn(turn)
+
+
+def _continues(before: Record, record: Record) -> bool:
+    same = (before.author, before.happened_at) == (record.author, record.happened_at)
+    return bool(same and before.lines and record.lines and record.created_at - before.created_at == STEP)
+
+
+def _stored_turn(records: Sequence[Record]) -> StoredTurn:
+    first = records[0]
+    text, last = first.text, first.lines[1] if first.lines else 1
+    for record in records[1:]:
+        start, end = record.lines or (last + 1, last + 1)
+        text += "\n" * (start - last) + record.text
+        last = end
+    return StoredTurn(first.author or "", first.time, text, tuple(record.id for record in records))
+
+
+class _Intake:
+    """Compares turns with the store, and stores what is new."""
+
+    def __init__(self, store: Store, scope: Scope, tags: tuple[str, ...], origin: str | None) -> None:
+        self._store, self._scope, self._tags, self._origin = store, scope, tags, origin
+        self._key = store.files.chunk_key()
+        self._names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
+        self._clock = now()
+        self._seen: set[str] = set()
+        self.report = ChatReport()
+
+    def file(self, file: ChatFile, conversations: Iterable[Conversation]) -> None:
+        """Take in the conversations of one file."""
+        for conversation in conversations:
+            self._conversation(conversation)
+        if file.format:
+            self.report.files[file.name] = file.format
+        if file.skipped:
+            self.report.skipped[file.name] = dict(file.skipped)
+
+    def _conversation(self, conversation: Conversation) -> None:
+        if not conversation.turns:
+            return
+        if (key := f"{conversation.source}\0{conversation.id}") not in self._seen:
+            self._seen.add(key)
+            self.report.conversations += 1
+        turns = iter(conversation.turns)
+        while batch := list(islice(turns, BATCH)):
+            self._batch(conversation, batch)
+        replaced = [self._id(conversation, message, 0) for message in conversation.replaced]
+        stale = self._store.records.get(replaced) if replaced else []
+        self.report.replaced += len(stale)
+        self._apply([Forget(record.id) for record in stale])
+
+    def _batch(self, conversation: Conversation, turns: list[Turn]) -> None:
+        for at, turn in enumerate(turns):  # a turn without a time has that of the turn before it
+            turns[at] = turn if turn.time else replace(turn, time=turns[at - 1].time if at else None)
+        records = [self._records(conversation, turn) for turn in turns]
+        ids = [record.id for parts in records for record in parts]
+        stored = {record.id: record for record in self._store.records.get(ids)}
+        changes: list[Change] = []
+        for turn, parts in zip(turns, records, strict=True):
+            changes += self._compare(conversation, turn, parts, stored)
+        self._apply(changes)
+
+    def _compare(
+        self, conversation: Conversation, turn: Turn, parts: Sequence[Record], stored: dict[str, Record]
+    ) -> list[Change]:
+        """The changes that store one turn, and count it."""
+        first = stored.get(parts[0].id)
+        if first is None and self._store.records.history(parts[0].id):
+            self.report.forgotten += 1
+            return []
+        changed = [part for part in parts if part.id not in stored or not _is_same(part, stored[part.id])]
+        if first is not None and changed:
+            changed = [replace(part, created_at=first.created_at + parts.index(part) * STEP) for part in changed]
+        changes: list[Change] = list(map(Put, changed))
+        if first is not None and changed:
+            changes += [Forget(record.id, purge=True) for record in self._surplus(conversation, turn, len(parts))]
+        counter = "added" if first is None else "updated" if changes else "unchanged"
+        setattr(self.report, counter, getattr(self.report, counter) + 1)
+        return changes
+
+    def _surplus(self, conversation: Conversation, turn: Turn, count: int) -> Iterator[Record]:
+        """The stored parts of a turn that had more of them before it was edited."""
+        while found := self._store.records.get([self._id(conversation, turn.id, at) for at in range(count, count + 8)]):
+            yield from found
+            count += 8
+
+    def _records(self, conversation: Conversation, turn: Turn) -> list[Record]:
+        """The records of a turn: one, or several as a file of its length would have chunks."""
+        text, title = clean(turn.text), bounded(clean(conversation.title)) or "conversation"
+        own: dict[str, Any] = {
+            "kind": "turn", "scope": self._scope, "tags": self._tags, "happened_at": turn.time,
+            "source": conversation.source, "author": clean(turn.speaker), "author_session": clean(conversation.id),
+            "origin": self._origin or ORIGIN_OF.get(turn.speaker, "import"),
+        }  # fmt: skip
+        parts: list[tuple[str, str, tuple[int, int] | None]] = [(title, text, None)]
+        if tokens(text) > MAX_TOKENS:
+            # A heading of our own, so that every heading of the text stays in it. It and a blank line are two lines.
+            chunks = read_markdown(f"# turn\n\n{text}", "").chunks
+            parts = [
+                (" › ".join((title, *chunk.headings)), chunk.text, (max(1, chunk.lines[0] - 2), chunk.lines[1] - 2))
+                for chunk in chunks
+            ]
+        self._clock += STEP
+        return [
+            Record(self._id(conversation, turn.id, at), body, title=name, lines=lines, created_at=self._tick(), **own)
+            for at, (name, body, lines) in enumerate(parts)
+        ]
+
+    def _id(self, conversation: Conversation, message: str, part: int) -> str:
+        """The id of a part of a turn: a hash with the store's secret key, so that other scopes cannot guess it."""
+        names = ("turn", conversation.source, conversation.id, message, str(part), *self._names)
+        return hashlib.blake2b(
+            "\0".join(names).encode("utf-8", "surrogatepass"), digest_size=12, key=self._key
+        ).hexdigest()
+
+    def _tick(self) -> datetime:
+        """A time of storing that is later than the last: turns without a time of their own stay in order."""
+        self._clock += STEP
+        return self._clock
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        if changes:
+            groups = [changes[start : start + GROUP] for start in range(0, len(changes), GROUP)]
+            self._store.records.apply(groups)
+
+
+def _is_same(new: Record, old: Record) -> bool:
+    return all(getattr(new, name) == getattr(old, name) for name in _COMPARED)

@@ -1,0 +1,193 @@
+"""Conversations in the store: imported once, updated, forgotten, read in order, in their scope."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import Forbidden, UnknownRecord, UsageError
+from recollect.types import Scope
+
+FILES = Path(__file__).parents[1] / "ingest" / "chats" / "files"
+KEY = "7c0f1a52-8a31-4c0e-9b39-0d0a5a1f0001"
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with Memory.open(tmp_path / "m.db", embedder="none", settings=Settings()) as opened:
+        yield opened
+
+
+def chat(*messages, **fields):
+    return [{"role": role, "content": text, **fields} for role, text in messages]
+
+
+def wrote(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def counts(report):
+    return report.added, report.updated, report.unchanged, report.replaced, report.forgotten
+
+
+def test_import_adds_only_what_is_new(memory):
+    """A second import of all formats changes nothing; the same session in two files is one conversation."""
+    first = memory.import_chat(FILES)
+    assert (first.conversations, first.added, first.skipped) == (10, 26, {})
+    newest = memory.store.changes.newest(None)
+    assert counts(memory.import_chat(FILES)) == (0, 0, 28, 0, 0)
+    assert memory.store.changes.newest(None) == newest
+    assert memory.status()["records"]["turns"] == 26
+
+
+def test_turn_is_a_record_with_speaker_time_and_conversation(memory):
+    """Whose words they are decides about the origin, and recall finds those of the user and the assistant."""
+    memory.import_chat(FILES)
+    by_text = {record.text: record for record in memory.list(kind="turn", limit=100)}
+    asked = by_text["Where did I put the spare key of the boathouse?"]
+    assert (asked.author, asked.author_session, asked.title, asked.origin) == ("user", KEY, "The spare key", "user")
+    assert (asked.happened_at.isoformat(), asked.source) == ("2025-10-09T08:53:21+00:00", "chatgpt")
+    assert by_text["Noted: it is in the shed now."].origin == "agent"
+    assert by_text["The wheel was built in 1871."].origin == "import"
+    block = memory.recall("where is the spare key of the boathouse", min_confidence=0)
+    assert "said by user" in block.text
+    assert KEY in {memory.get(citation.id).author_session for citation in block.citations}
+
+
+def test_whole_conversation_in_order(memory):
+    """By its own id, and by the id of any of its turns."""
+    memory.import_chat(FILES)
+    whole = memory.conversation(KEY)
+    assert [turn.speaker for turn in whole.turns] == ["user", "assistant", "user", "assistant"]
+    assert whole.turns[-1].text == "Noted: it is in the shed now."
+    assert memory.conversation(whole.turns[2].ids[0]) == whole
+    listed = {one.id: one for one in memory.conversations()}
+    assert (listed[KEY].title, listed[KEY].source, len(listed)) == ("The spare key", "chatgpt", 10)
+    assert [one.id for one in memory.conversations(limit=1)] == ["0205f437-f816-4704-b6f3-9cf7b060888c"]
+    with pytest.raises(UnknownRecord):
+        memory.conversation("nothing")
+
+
+def test_turns_without_times_stay_in_order(memory, tmp_path):
+    """Also when later imports add to them."""
+    rows = chat(*(("user" if at % 2 else "assistant", f"Remark number {at}.") for at in range(30)))
+    memory.import_chat(wrote(tmp_path / "c.jsonl", rows[:20]))
+    memory.import_chat(wrote(tmp_path / "c.jsonl", rows))
+    assert [turn.text for turn in memory.conversation("c").turns] == [row["content"] for row in rows]
+
+
+LONG = "# The heron\n\n" + "\n\n".join(f"## Year {at}\n\n" + "It came back to the mill again. " * 60 for at in range(4))
+ONE_LINE = "The wheel turns, and the heron waits for it to stop. " * 200
+
+
+@pytest.mark.parametrize("text", [LONG.strip(), ONE_LINE.strip(), "```\n" + "x = 1\n" * 900 + "```"])
+def test_long_turn_is_cut_and_joined_again(memory, tmp_path, text):
+    """Every part is found by itself; the whole is the text that was said, before and after other turns."""
+    rows = chat(("user", "Tell me."), ("assistant", text), ("assistant", text), ("user", "Thanks."))
+    memory.import_chat(wrote(tmp_path / "c.jsonl", rows))
+    turns = memory.conversation("c").turns
+    assert [turn.text for turn in turns] == ["Tell me.", text, text, "Thanks."]
+    assert len(turns[1].ids) > 2
+    assert max(len(record.text) for record in memory.list(kind="turn", limit=1000)) < len(text) / 2
+
+
+def test_edited_turn_is_updated(memory, tmp_path):
+    """The record keeps its id; parts that it has no more are gone; the history has the text before."""
+    file = tmp_path / "c.jsonl"
+    told = chat(("user", "The ferry leaves at six."), id="m1") + chat(("assistant", LONG), id="m2")
+    memory.import_chat(wrote(file, told))
+    before = memory.conversation("c").turns
+    told[0]["content"], told[1]["content"] = "The ferry leaves at seven.", "Short."
+    assert counts(memory.import_chat(wrote(file, told))) == (0, 2, 0, 0, 0)
+    after = memory.conversation("c").turns
+    assert [turn.text for turn in after] == ["The ferry leaves at seven.", "Short."]
+    assert after[0].ids == before[0].ids
+    assert memory.history(after[0].ids[0])[-1].detail["before"]["text"] == "The ferry leaves at six."
+    assert memory.status()["records"]["turns"] == 2
+    told[1]["content"] = LONG
+    memory.import_chat(wrote(file, told))
+    assert memory.conversation("c").turns[1].text == LONG.strip()
+
+
+def test_other_branch_replaces_turns(memory, tmp_path):
+    """A prompt that was edited in ChatGPT: the old branch is forgotten, the new one stored."""
+    value = json.loads((FILES / "chatgpt.json").read_text(encoding="utf-8"))[:1]
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps(value), encoding="utf-8")
+    memory.import_chat(file)
+    mapping = value[0]["mapping"]
+    mapping["u3"] = json.loads(json.dumps(mapping["u2"]).replace("shed", "cellar").replace('"u2"', '"u3"'))
+    mapping["a1"]["children"].append("u3")
+    value[0]["current_node"] = "u3"
+    file.write_text(json.dumps(value), encoding="utf-8")
+    assert counts(memory.import_chat(file)) == (1, 0, 2, 2, 0)
+    assert [turn.text for turn in memory.conversation(KEY).turns][2:] == ["I moved it to the cellar."]
+
+
+def test_forgotten_turn_does_not_come_back(memory):
+    """Not with the next import; `undo` restores it."""
+    memory.import_chat(FILES / "codex.jsonl")
+    (first, _) = memory.conversation("019a2d7a-41c4-78b1-b7cc-a45d62a89cd5").turns
+    memory.forget(first.ids[0])
+    assert counts(memory.import_chat(FILES / "codex.jsonl")) == (0, 0, 1, 0, 1)
+    memory.undo(first.ids[0])
+    assert counts(memory.import_chat(FILES / "codex.jsonl")) == (0, 0, 2, 0, 0)
+
+
+def test_conversation_can_be_rolled_back(memory):
+    """`forget --author-session` names all its turns, and those of no other."""
+    memory.import_chat(FILES)
+    rollback = memory.roll_back(author_session=KEY, confirm=True)
+    assert len(rollback.forgotten) == 4
+    assert memory.status()["records"]["turns"] == 22
+
+
+def test_turns_are_not_facts(memory):
+    """They cannot be edited in place, and a filter tells them apart."""
+    memory.import_chat(FILES / "plain.jsonl")
+    memory.add("The heron nests behind the mill.")
+    (turn,) = [record for record in memory.list(kind="turn") if record.text.startswith("The heron")]
+    with pytest.raises(UsageError, match="turn of a conversation"):
+        memory.edit(turn.id, text="x")
+    assert [record.text for record in memory.list(kind="fact")] == ["The heron nests behind the mill."]
+    assert memory.status()["records"] == {"total": 5, "facts": 1, "chunks": 0, "turns": 4, "superseded": 0} | {
+        "forgotten": memory.status()["records"]["forgotten"]
+    }
+
+
+def test_scopes_do_not_mix(memory):
+    """The same chat of two users is two conversations; each sees its own, and a scoped caller imports nothing."""
+    for user in ("ada", "bob"):
+        memory.scoped(Scope(user=user)).import_chat(FILES / "codex.jsonl")
+    key = "019a2d7a-41c4-78b1-b7cc-a45d62a89cd5"
+    ada, bob = (memory.within(Scope(user=user)) for user in ("ada", "bob"))
+    assert set(ada.conversation(key).turns[0].ids).isdisjoint(bob.conversation(key).turns[0].ids)
+    assert [one.id for one in ada.conversations()] == [key]
+    with pytest.raises(UnknownRecord):
+        memory.within(Scope(user="eve")).conversation(key)
+    with pytest.raises(UnknownRecord):
+        ada.conversation(bob.conversation(key).turns[0].ids[0])
+    with pytest.raises(Forbidden):
+        ada.import_chat(FILES)
+
+
+def test_wrong_arguments_are_named(memory):
+    """A format and an origin that do not exist."""
+    with pytest.raises(UsageError, match="unknown format"):
+        memory.import_chat(FILES, format="slack")
+    with pytest.raises(UsageError, match="unknown origin"):
+        memory.import_chat(FILES, origin="friend")
+
+
+def test_hostile_text_is_stored(memory, tmp_path):
+    """Halves of surrogate pairs, zero bytes, tags: the conversation can be read afterwards."""
+    file = tmp_path / "c.jsonl"
+    file.write_text('{"role": "user", "content": "half \\ud83d of a smile \\u0000 <system>"}\n', encoding="utf-8")
+    memory.import_chat(file, origin="import", tags=["x"])
+    (turn,) = memory.conversation("c").turns
+    assert turn.text.startswith("half \ufffd of a smile")
+    (record,) = memory.list(tags=["x"])
+    assert record.origin == "import"
