@@ -31,7 +31,7 @@ from recollect.config import Settings
 from recollect.memory import Memory
 from recollect.stores.rows import passage_hash
 from recollect.types import Filter, Hit, Result, Scope, VectorSpace
-from recollect.types.protocols import FIELDS, Part
+from recollect.types.parts import FIELDS, Part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scale.md"

@@ -4,6 +4,7 @@
     ├── UsageError            wrong use: bad value, unknown name, missing argument   exit 2
     │   ├── ConfigError       a setting that does not exist, or a value it does not take
     │   ├── UnknownRecord     no record has this id
+    │   ├── AmbiguousId       several records have ids that begin or end like this
     │   ├── Forbidden         the caller may not do this: another's scope, or reading only
     │   └── SupersessionCycle a record would come to supersede itself
     └── FailedError           the request was right, something it needs failed               exit 3
@@ -27,7 +28,10 @@ Each carries what happened (`message`), what to do next (`hint`) and a stable `c
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DISTRIBUTION = "recollect-search"
 """The package on the Python index; the import and the command are `recollect`."""
@@ -74,6 +78,13 @@ class UnknownRecord(UsageError, code="unknown_record"):
 
     def __init__(self, record_id: str) -> None:
         super().__init__(f"no record has the id {record_id!r}", hint="`recollect list` shows the ids that are there")
+
+
+class AmbiguousId(UsageError, code="ambiguous_id"):
+    """Several records could be meant by a part of an id."""
+
+    def __init__(self, part: str, candidates: Sequence[str]) -> None:
+        super().__init__(f"{part!r} could be {', '.join(candidates)}", hint="write more of the id")
 
 
 class Forbidden(UsageError, code="forbidden"):

@@ -252,8 +252,7 @@ class MemoryTools:
 
         If something has changed, use memory_supersede instead.
         """
-        self.memory.forget(*ids)
-        return _result({"forgotten": ids})
+        return _result({"forgotten": self.memory.forget(*ids)})
 
     @_tool(CHANGES, id=ID)
     def memory_undo(self, id: str) -> CallToolResult:  # noqa: A002

@@ -27,7 +27,7 @@ def test_block_is_printed(run, kept):
     ran = run("recall", "spare key", "--user", "ada")
     assert ran.code == 0
     assert ran.out.startswith("<recalled-memory ")
-    assert f"[1] Key — The spare key is under the blue pot. (id {kept['id']}" in ran.out
+    assert f"[1] Key — The spare key is under the blue pot. (id {kept['short_id']}" in ran.out
     assert run("recall", "spare key", "--user", "bob").code == 1
 
 

@@ -67,9 +67,9 @@ def test_life_of_a_fact_in_a_session(served):
         block = await use("memory_recall", query="spare key", tokens=300)
         assert "The spare key is with Grace." in block["text"]
         assert [cited["id"] for cited in block["citations"]] == [new["id"]]
-        assert (await use("memory_get", id=old["id"]))["superseded_by"] == new["id"]
-        third = await use("memory_store", text="The spare key is with Alan now.", supersedes=new["id"])
-        assert (await use("memory_forget", ids=[third["id"]])) == {"forgotten": [third["id"]]}
+        assert (await use("memory_get", id=old["short_id"]))["superseded_by"] == new["id"]
+        third = await use("memory_store", text="The spare key is with Alan now.", supersedes=new["short_id"])
+        assert (await use("memory_forget", ids=[third["short_id"]])) == {"forgotten": [third["id"]]}
         assert (await use("memory_search", query="spare key"))["results"] == []
         undone = await use("memory_undo", id=third["id"])
         assert (undone["undone"], undone["record"]["id"]) == ("forget", third["id"])

@@ -22,7 +22,7 @@ from recollect.errors import FailedError, Forbidden, UsageError
 from recollect.moving import format as lines
 from recollect.moving.format import HEAD, Sum, dumped, from_object, to_line
 from recollect.types import Scope
-from recollect.types.protocols import FIELDS
+from recollect.types.parts import FIELDS
 
 PAGE = DOCS / "moving.md"
 

@@ -21,7 +21,7 @@ from recollect.moving import format as lines
 from recollect.sources.external import FAILURES
 from recollect.stores.sqlite import SqliteStore, schema
 from recollect.types import Answer, SourceTrace
-from recollect.types.protocols import Part
+from recollect.types.parts import Part
 
 ADA, BOB = Scope("ada"), Scope("bob")
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}

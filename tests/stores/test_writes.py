@@ -21,7 +21,7 @@ from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite import records as sqlite_records
 from recollect.stores.sqlite.schema import ADDED
 from recollect.types import Change, Filter, Forget, Put, Record, Restore, Scope, Supersede
-from recollect.types.protocols import Part
+from recollect.types.parts import Part
 from recollect.types.records import new_id
 
 TEXTS = [f"fact {number}" for number in range(8)] + ["FACT  1", "Fact 2"]

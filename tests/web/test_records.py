@@ -58,7 +58,18 @@ def test_record_is_stored_with_all_fields(api):
     assert stored["expires_at"] == "2999-01-01T00:00:00Z"
     assert api.get("/v1/records/spare-key").json() == stored
     plain = unchanged(api.post("/v1/records", json={"text": "A bare one."}).json())
-    assert set(plain) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at", "origin"}
+    assert set(plain) == {
+        "id",
+        "short_id",
+        "kind",
+        "text",
+        "title",
+        "scope",
+        "category",
+        "tags",
+        "created_at",
+        "origin",
+    }
 
 
 def test_null_equals_an_absent_field(api):
@@ -144,6 +155,7 @@ def test_edit_changes_named_fields_and_null_clears(api, add):
     cleared = unchanged(api.patch(f"/v1/records/{record['id']}", json=dict.fromkeys(fields)).json())
     assert set(cleared) == {
         "id",
+        "short_id",
         "kind",
         "text",
         "title",
@@ -341,3 +353,19 @@ def test_owner_can_name_scopes(api, add):
     assert texts(user="ada") == {"Nobody's.", "Ada's own."}
     assert texts(user="bob", session="s") == {"Nobody's.", "Bob's own."}
     assert len(texts(any_scope="true")) == 3
+
+
+def test_short_id_is_accepted_on_every_route(api, add):
+    """Answers name the whole id; a part that several records share is refused with their short ids."""
+    ids = [f"2f1c9a10-6f0e-4c53-9d8e-1b0a5a3e7c2{number}" for number in (1, 2)]
+    record, other = add("A first thing.", id=ids[0]), add("A second thing.", id=ids[1])
+    short = record["short_id"]
+    assert api.get(f"/v1/records/{short}").json()["id"] == record["id"]
+    assert api.patch(f"/v1/records/{short}", json={"title": "First"}).json()["id"] == record["id"]
+    assert api.get(f"/v1/history/{short}").json()["chain"] == [record["id"]]
+    assert api.delete(f"/v1/records/{short}").json()["forgotten"] == [record["id"]]
+    assert api.post("/v1/undo", json={"id": short}).json()["record"]["id"] == record["id"]
+    error = refused(api.get("/v1/records/2f1c9a10"), 400, "ambiguous_id")
+    assert short in error["message"]
+    assert other["short_id"] in error["message"]
+    assert api.post("/v1/supersede", json={"id": short, "by": other["short_id"]}).json()["id"] == other["id"]

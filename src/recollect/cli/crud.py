@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import terminal
+from recollect.cli.answers import is_number, record_named, save_answer
 from recollect.cli.flags import command, complete, filters_of, flags, open_memory, option_flags
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
-from recollect.memory.shapes import event_dict, record_dict, rollback_dict
+from recollect.memory.shapes import event_dict, record_dict, record_dicts, rollback_dict
 from recollect.options import ORIGINS
 from recollect.ranking import HALF_LIVES
 from recollect.types import Record
+from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
+    from recollect.memory import Memory
     from recollect.memory.rollback import Rollback
 
 _FIELDS = (
@@ -68,13 +71,14 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
     fields = _fields(options) | ({} if record_id is None else {"id": record_id})
     if text != "-":
         with open_memory(options) as memory:
-            _emit_record(memory.add(text, supersedes=supersedes, **fields), as_json)
+            old = None if supersedes is None else record_named(memory, supersedes)
+            _emit_record(memory.add(text, supersedes=old, **fields), as_json)
         return
     if fields or supersedes:
         raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')
     with open_memory(options) as memory:
         records = memory.add_many(_json_lines(), progress=terminal.progress("embedding"))
-    emit(as_json, [record_dict(one) for one in records], lambda: notice(f"added {counted(len(records), 'record')}"))
+    emit(as_json, record_dicts(records), lambda: notice(f"added {counted(len(records), 'record')}"))
 
 
 def _json_lines() -> Iterator[dict[str, Any]]:
@@ -92,9 +96,13 @@ def _json_lines() -> Iterator[dict[str, Any]]:
 @command()
 @_record_id
 def get(record_id: str, as_json: bool, **options: Any) -> None:
-    """Show the record ID."""
+    """Show the record ID.
+
+    Here and in every other command, ID is an id, a short id as `search` prints it, the first characters of either (at
+    least four), or a number: `recollect get 2` shows the second result of the last search, recall or list.
+    """
     with open_memory(options, reads=True) as memory:
-        record = memory.get(record_id)
+        record = memory.get(record_named(memory, record_id))
     if record is None:
         raise UnknownRecord(record_id)
     emit(as_json, record_dict(record), lambda: _print_record(record))
@@ -108,7 +116,8 @@ def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     """List records, newest first."""
     with open_memory(options, reads=True) as memory:
         records = memory.list(limit=limit, offset=offset, **filters_of(options))
-    emit(as_json, [record_dict(record) for record in records], lambda: _print_listing(records))
+        save_answer(memory, (record.id for record in records))
+    emit(as_json, record_dicts(records), lambda: _print_listing(records, numbered=True))
     return 0 if records else 1
 
 
@@ -120,7 +129,8 @@ def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
 def supersede(record_id: str, by: str | None, text: str | None, at: str | None, as_json: bool, **options: Any) -> None:
     """Replace the record ID by the record BY, or by a new one with --text. The old one stays in the history."""
     with open_memory(options) as memory:
-        _emit_record(memory.supersede(record_id, by, text=text, at=at), as_json)
+        old, new = record_named(memory, record_id), by if by is None else record_named(memory, by)
+        _emit_record(memory.supersede(old, new, text=text, at=at), as_json)
 
 
 @command()
@@ -134,7 +144,7 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
     if not fields and not clear:
         raise UsageError("there is nothing to change", hint="recollect edit --help lists the fields")
     with open_memory(options) as memory:
-        _emit_record(memory.edit(record_id, **fields, **dict.fromkeys(clear)), as_json)
+        _emit_record(memory.edit(record_named(memory, record_id), **fields, **dict.fromkeys(clear)), as_json)
 
 
 @command()
@@ -142,7 +152,7 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
 def undo(record_id: str, as_json: bool, **options: Any) -> None:
     """Undo the last change to the record ID: add, edit, supersede or forget."""
     with open_memory(options) as memory:
-        undone, record = memory.undo(record_id)
+        undone, record = memory.undo(record_named(memory, record_id))
     document = {"undone": undone, "record": record_dict(record) if record else None}
     emit(as_json, document, lambda: notice(f"undone: {undone}"))
 
@@ -170,14 +180,24 @@ def forget(ids: tuple[str, ...], purge: bool, confirm: bool, as_json: bool, **op
         if named:
             rollback = memory.roll_back(**named, purge=purge, confirm=confirm)
         else:
-            memory.forget(*ids, purge=purge)
+            forgotten = _forget(memory, ids, purge)
     if named:
         emit(as_json, rollback_dict(rollback), lambda: _print_rollback(rollback))
     else:
         verb = "purged" if purge else "forgot"
-        emit(as_json, {"forgotten": list(ids)}, lambda: notice(f"{verb} {counted(len(ids), 'record')}"))
+        keys = [record.id for record in forgotten]
+        emit(as_json, {"forgotten": keys}, lambda: notice(f"{verb} {counted(len(keys), 'record')}"))
+        if not as_json and not purge and any(map(is_number, ids)):
+            _print_listing(forgotten)
     if purge and (ids or rollback.done):
         notice("backups and exports that were made before still hold what was purged")
+
+
+def _forget(memory: Memory, names: Sequence[str], purge: bool) -> list[Record]:
+    """Forget records, and return them as they were."""
+    names = [record_named(memory, name, for_good=purge) for name in names]
+    records = {record.id: record for name in names if (record := memory.get(name))}
+    return [records.get(key) or Record(key, "") for key in memory.forget(*names, purge=purge)]
 
 
 def _print_rollback(rollback: Rollback) -> None:
@@ -204,6 +224,7 @@ def _print_rollback(rollback: Rollback) -> None:
 def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> None:
     """Show every change to the record ID, oldest first."""
     with open_memory(options, reads=True) as memory:
+        record_id = memory.resolve(record_named(memory, record_id))
         if not follow:
             events = [event_dict(event) for event in memory.history(record_id)]
             emit(as_json, events, "\n".join(map(_event_line, events)))
@@ -231,6 +252,7 @@ def _emit_record(record: Record, as_json: bool) -> None:
 def _print_record(record: Record) -> None:
     details = {
         "id": record.id,
+        "short id": short if (short := short_id(record.id)) != record.id else "",
         "kind": record.kind,
         "scope": " ".join(f"{part}={name}" for part, name in record.scope.as_dict().items()),
         "category": record.category,
@@ -260,14 +282,16 @@ def _writer(record: Record) -> str:
     return f"{named} in {record.author_session}" if record.author_session else named
 
 
-def _print_listing(records: Sequence[Record]) -> None:
+def _print_listing(records: Sequence[Record], *, numbered: bool = False) -> None:
     if not records:
         notice("nothing found")
-    longest = min(32, max((len(record.id) for record in records), default=0))
-    for record in records:
+    short = {key: plain(name)[:32] for key, name in short_ids(record.id for record in records).items()}
+    longest, digits = max(map(len, short.values()), default=0), len(str(len(records)))
+    for number, record in enumerate(records, 1):
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
         line = plain_text(textwrap.shorten(words, terminal.width() - 24, placeholder=" …"))
-        key = click.style(plain(record.id)[:32].ljust(longest), fg="cyan")
+        place = f"{number:>{digits}}. " if numbered else ""
+        key = place + click.style(short[record.id].ljust(longest), fg="cyan")
         origin = "" if record.origin in ("user", "file") else dim(f"  {record.origin}")
         echo(f"{key}  {dim(_time(record.time)[:10])}  {line}{origin}")
 

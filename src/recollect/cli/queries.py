@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import terminal
+from recollect.cli.answers import record_named, save_answer
 from recollect.cli.flags import (
     command,
     common_options,
@@ -25,6 +26,7 @@ from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, pl
 from recollect.fusion import METHODS
 from recollect.options import FILTERS, RECALL_TOKENS, SEARCH
 from recollect.types import now
+from recollect.types.records import short_id
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
@@ -49,6 +51,7 @@ def search(query: str, explain: bool, passages: bool, as_json: bool, **options: 
 
     with open_memory(options, search_options(options), reads=True) as memory:
         answer = memory.search(query, **filters_of(options))
+        save_answer(memory, (result.record.id for result in answer.results))
         # Print before the memory closes: closing waits for sources that are late.
         emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain, passages))
     return 0 if answer.results else 1
@@ -66,7 +69,7 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> None:
     from recollect.memory.shapes import verdict_dict
 
     with open_memory(options, search_options(options), reads=True) as memory:
-        verdict = memory.why_not(query, target, **filters_of(options))
+        verdict = memory.why_not(query, record_named(memory, target), **filters_of(options))
     emit(as_json, verdict_dict(query, verdict), lambda: _print_verdict(verdict, options["tags"]))
 
 
@@ -91,6 +94,7 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
 
     with open_memory(options, search_options(options), reads=True, for_model=True) as memory:
         recalled = memory.recall(query, tokens=RECALL_TOKENS if tokens is None else tokens, **filters_of(options))
+        save_answer(memory, (citation.id for citation in recalled.citations))
         emit(as_json, recall_dict(recalled), recalled.text)
     if not as_json:
         for warning in recalled.warnings:
@@ -166,13 +170,13 @@ def _about(result: Result) -> Iterator[str]:
 
 
 def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
+    from recollect.memory.shapes import name_of, short_ids_of
+
+    short = short_ids_of(answer)
     for rank, result in enumerate(answer.results, 1):
         if rank == answer.likely + 1:
             echo(dim(UNRELATED if answer.likely else ALL_UNRELATED))
-        echo(_headline(rank, result, shows_confidence=answer.query.ranking.confidence))
-        for line in _about(result):
-            echo(dim(f"    {line}"))
-        echo(terminal.indented(plain_text(result.snippet)))
+        _print_result(rank, result, short[result.record.id], shows_confidence=answer.query.ranking.confidence)
         _print_passages(result.passages, passages)
         if explain:
             echo(dim(_explanation(result)))
@@ -184,17 +188,26 @@ def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
         for stage in trace.stages:
             counts = f"{stage.given:>5} → {stage.left:<5} {'':>9}{stage.took_ms:8.1f} ms"
             echo(dim(f"  {stage.name:<10} {counts}"), err=True)
-    from recollect.memory.shapes import name_of
-
     how = f"{ranking.fusion} k={ranking.rrf_k:g}" if "rrf_k" in METHODS[ranking.fusion].reads else ranking.fusion
     outcome = terminal.counted(len(answer.results), "result") if answer.results else "nothing found"
     outcome = f"no answer: {trace.abstained}" if trace.abstained else outcome
     notice(f"{outcome} · {trace.mode} · {how} · {trace.took_ms:.0f} ms")
     if closest := answer.closest:
         name = plain_text(name_of(closest.record))
-        notice(f"closest: {name} (id {plain(closest.record.id)}, confidence {closest.confidence or 0.0:.2f})")
+        notice(f"closest: {name} (id {plain(short_id(closest.record.id))}, confidence {closest.confidence or 0.0:.2f})")
     for warning in trace.warnings:
         echo(click.style(one_line(f"note: {warning}"), fg="yellow"), err=True)
+
+
+def _print_result(rank: int, result: Result, short: str, *, shows_confidence: bool) -> None:
+    name, text = _name_and_text(result)
+    known = shows_confidence and result.confidence is not None
+    score = f"{result.score:.2f}" + (f" (confidence {result.confidence:.2f})" if known else "")
+    echo(_headline(rank, result, name, score, plain(short)))
+    for line in _about(result):
+        echo(dim(f"    {line}"))
+    if text:
+        echo(terminal.indented(text))
 
 
 def _print_passages(passages: Sequence[Result], shown: bool) -> None:
@@ -231,19 +244,28 @@ def _neighbours(passages: Sequence[Result]) -> list[tuple[int, int, list[Result]
     return joined
 
 
-def _headline(rank: int, result: Result, *, shows_confidence: bool) -> str:
-    from recollect.memory.shapes import moved, name_of
+def _name_and_text(result: Result) -> tuple[str, str]:
+    """The name of a result and the text below it. What has no title is printed once: as the name if it is short."""
+    from recollect.memory.shapes import name_of
+
+    record, text = result.record, plain_text(result.snippet)
+    name = plain_text(name_of(record, max(30, width() - 40)))
+    if record.title:
+        return name, text
+    return (name, "") if " ".join(record.text.split()) == name else ("", text)
+
+
+def _headline(rank: int, result: Result, name: str, score: str, short: str) -> str:
+    from recollect.memory.shapes import moved
 
     record = result.record
-    name = plain_text(name_of(record, max(30, width() - 40)))
-    known = shows_confidence and result.confidence is not None
-    confidence = f" (confidence {result.confidence:.2f})" if known else ""
-    score = f"{result.score:.2f}{confidence}"
     ranks = "  ".join(f"{plain(source)} #{share.rank}" for source, share in result.shares.items())
     ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
-    name, score, ranks = click.style(name, bold=True), click.style(score, fg="green"), click.style(ranks, fg="cyan")
+    name = f"{click.style(name, bold=True)}  " if name else ""
+    # A document of another system has no record here that other commands could name.
+    key = "" if record.origin == "outside" else f"  {dim(short)}"
     move = f"  {dim(words)}" if (words := moved(rank, result)) else ""
-    return f"{rank:>2}. {name}  {score}  {ranks}{move}"
+    return f"{rank:>2}. {name}{click.style(score, fg='green')}  {click.style(ranks, fg='cyan')}{key}{move}"
 
 
 def _explanation(result: Result) -> str:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord, UsageError
 from recollect.memory import provenance
 from recollect.memory.embeddings import Embeddings
+from recollect.memory.naming import Naming
 from recollect.memory.validation import make_fields, make_record, parse_id, parse_time
-from recollect.types import EVERYTHING, GLOBAL, Changes, Event, Progress, Provenance, Record, Records, Scope, Store
+from recollect.types import EVERYTHING, Changes, Event, Progress, Provenance, Record, Records, Scope, Store
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore, Supersede
 
 if TYPE_CHECKING:
@@ -50,14 +51,11 @@ def retried(change: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Re
     return retry
 
 
-class Writer:
+class Writer(Naming):
     """The methods of `Memory` for changes to records. A scoped `caller` can change only records that its scope owns."""
 
-    store: Store
     embeddings: Embeddings
     announce: Callable[[str], None]
-    scope: Scope
-    caller: Scope | None
     provenance: Provenance
 
     def add(
@@ -131,8 +129,9 @@ class Writer:
         origin, author and author_session. A writer who is trusted less than the record's is refused. If not the record
         but the world has changed, use `supersede`, so that the old fact can still be found with `as_of`.
         """
-        last = self.store.records.history(parse_id(record_id))[-1:]
-        (old,) = self._owned([record_id])
+        key = self.resolve(record_id)
+        last = self.store.records.history(key)[-1:]
+        (old,) = self._owned([key])
         if old.kind != "fact":
             raise _not_a_fact(old)
         if unknown := fields.keys() - set(EDITABLE):
@@ -157,24 +156,26 @@ class Writer:
         moment = parse_time(at)
         (old,) = self._owned([record_id])
         if by is not None:
-            self.require(by)
-            self.store.records.apply([[Supersede(old.id, parse_id(by), moment)]])
-            return self.require(by)
+            new_id = self.require(by).id
+            self.store.records.apply([[Supersede(old.id, new_id, moment)]])
+            return self.require(new_id)
         inherited = {name: getattr(old, name) for name in INHERITED}
         writer = self.provenance.as_dict()
         new = make_record({**inherited, **writer, "text": text, "happened_at": moment}, old.scope)
         return self._store([[Put(new), Supersede(old.id, new.id, moment, made=True)]])[0]
 
-    def forget(self, *ids: str, purge: bool = False) -> None:
-        """Hide records from every answer, all of them or none. `undo` brings a forgotten record back.
+    def forget(self, *ids: str, purge: bool = False) -> list[str]:
+        """Hide records from every answer, all of them or none, and return their ids. `undo` brings one back.
 
         With `purge` their content is erased from the store, which cannot be undone.
         """
+        keys = self._resolve_all(ids)
         if self._limit is not None:
-            self._owned(ids)
-        self.store.records.apply([[Forget(parse_id(record_id), purge) for record_id in ids]])
+            self._owned(keys)
+        self.store.records.apply([[Forget(key, purge) for key in keys]])
         if purge and (warning := self.store.scrub()):
             self.announce(warning)
+        return keys
 
     @retried
     def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
@@ -183,7 +184,7 @@ class Writer:
         With `seq`, a number from its history, the change is undone only if it is still the last one. Returns the action
         that was undone and the record as it is now, or None if it is forgotten.
         """
-        key, records = parse_id(record_id), self.store.records
+        key, records = self.resolve(record_id), self.store.records
         events = self._events(key) if self._knows(key) else []
         if not events:
             raise UnknownRecord(key)
@@ -202,19 +203,12 @@ class Writer:
         action = "supersede" if target.action == "supersedes" else target.action
         return action, next(iter(records.get([key])), None)
 
-    def require(self, record_id: str) -> Record:
-        """Return the visible record with this id; raise `UnknownRecord` if there is none."""
-        for record in self.store.records.get([parse_id(record_id)]):
-            if self._limit is None or self._limit.admits(record.scope):
-                return record
-        raise UnknownRecord(record_id)
-
     def history(self, record_id: str) -> list[Event]:
         """Return every change to a record, oldest first, also of a forgotten one.
 
         Raises `UnknownRecord` if there never was such a record. For a scoped caller the events are numbered from 1.
         """
-        key, records = parse_id(record_id), self.store.records
+        key, records = self.resolve(record_id), self.store.records
         events = records.history(key)
         if not events or not self._knows(key):
             raise UnknownRecord(record_id)
@@ -232,10 +226,6 @@ class Writer:
                 visible.append(replace(event, seq=numbers[event.seq], detail=detail))
         return visible
 
-    @property
-    def _limit(self) -> Scope | None:  # whose records can be reached by id; None means all records
-        return None if self.caller is None and self.scope == GLOBAL else self.scope
-
     def _owned(self, ids: Sequence[str]) -> list[Record]:
         records = [self.require(record_id) for record_id in ids]
         for record in records:
@@ -243,16 +233,6 @@ class Writer:
                 message = f"{record.id!r} is shared with other scopes: you can read it but not change it"
                 raise Forbidden(message, hint="only a caller without a scope can change it")
         return records
-
-    def _knows(self, key: str) -> bool:
-        """Whether the caller may learn that this id exists; a scoped caller knows only its own forgotten records."""
-        if self._limit is None:
-            return True
-        alive = self.store.records.get([key])
-        scope = alive[0].scope if alive else self.store.records.scope_of(key)
-        if scope is None or not self._limit.admits(scope):
-            return False
-        return bool(alive) or self.caller is None or self.caller.owns(scope)
 
     def _events(self, key: str) -> Sequence[Event]:
         events = self.store.records.history(key)
@@ -279,9 +259,10 @@ class Writer:
                 raise UsageError(f"{record.id!r} is a chunk of an indexed file", hint="choose another id, or none")
         changes: list[Change] = [Put(record, merge=not named and supersedes is None)]
         if supersedes is not None:
+            old = self.resolve(supersedes)
             if self._limit is not None:
-                self._owned([supersedes])
-            changes.append(Supersede(parse_id(supersedes), record.id, made=True))
+                self._owned([old])
+            changes.append(Supersede(old, record.id, made=True))
         return changes
 
     def _store(self, groups: Sequence[Sequence[Change]], progress: Progress | None = None) -> list[Record]:

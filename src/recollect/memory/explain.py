@@ -85,7 +85,8 @@ def _why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any],
     if not isinstance(target, str) or not target.strip():
         raise UsageError("name a record by its id or its path", hint='why-not "query" ID_OR_PATH')
     target, store, caller = clean(target), memory.store.within(where.scope), memory.caller
-    record = _resolved(store, *prepare(), target) if caller is None else _visible(store, target, caller)
+    view = memory.scoped(where.scope)
+    record = _resolved(view, store, *prepare(), target) if caller is None else _visible(view, store, target, caller)
     if isinstance(record, Verdict):
         return replace(record, target=target)
     run = QueryRun(*prepare(), record)
@@ -121,15 +122,17 @@ def _working_change(prepare: Callable[..., tuple[Pipeline, Query]], run: QueryRu
     return change if outcome.stage == "found" else {}
 
 
-def _visible(store: Store, target: str, caller: Scope) -> Record:
+def _visible(memory: Memory, store: Store, target: str, caller: Scope) -> Record:
     """The record that a scoped caller means; `UnknownRecord` if there is none that it may see."""
     where = replace(EVERYTHING, any_scope=False, scope=caller)
     for record in store.records.get([target], where) or store.joins.by_path([target], where).get(target, []):
         return record
+    for record in store.records.get([memory.resolve(target)], where):
+        return record
     raise UnknownRecord(target)
 
 
-def _resolved(store: Store, pipeline: Pipeline, query: Query, target: str) -> Record | Verdict:
+def _resolved(memory: Memory, store: Store, pipeline: Pipeline, query: Query, target: str) -> Record | Verdict:
     """The record with this id; for a path, its chunk nearest to the answer; a verdict if there is no such record."""
     if records := store.records.get([target]):
         return records[0]
@@ -151,18 +154,20 @@ def _resolved(store: Store, pipeline: Pipeline, query: Query, target: str) -> Re
         for hit in reply.entries:
             if hit.record.id == target:
                 return hit.record
+    if (key := memory.resolve(target)) != target:
+        return _resolved(memory, store, pipeline, query, key)
+    return _not_indexed(target, path, kind)
+
+
+def _not_indexed(target: str, path: str, kind: str) -> Verdict:
+    """A file that is not in the store; one that `index` leaves out because of its name is indexed only by its path."""
+    from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets
+
     if kind == "folder":
         raise UsageError(f"{target!r} is a folder", hint="name one of its files")
     if kind == "nothing":
         message = f"no record has the id {target!r}, and there is no such file"
         raise UsageError(message, hint="`recollect list` shows the ids")
-    return _not_indexed(path)
-
-
-def _not_indexed(path: str) -> Verdict:
-    """A file that is not in the store; one that `index` leaves out because of its name is indexed only by its path."""
-    from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets
-
     reason = f"{path} is not indexed"
     if may_hold_secrets(Path(path).name):
         reason += f": `index` leaves it out with its folder, because its name says that it {MAY_HOLD_SECRETS}"

@@ -21,7 +21,7 @@ from recollect.memory.embeddings import Embeddings, filling_of, rest_of
 from recollect.memory.importing import Importer
 from recollect.memory.provenance import trusting, with_left_out
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, parse_id
+from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker
 from recollect.options import RECALL_TOKENS
@@ -396,11 +396,15 @@ class Memory(Importer):
         agent: str | None = None,
         session: str | None = None,
     ) -> Record | None:
-        """Return the record with this id, or None. If a scope is named or set, the record must be visible in it."""
+        """Return the record with this id or short id, or None. It must be visible in a scope that is named or set.
+
+        Raises `AmbiguousId` if several records have such a short id.
+        """
         wanted = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
-        records = self.scoped(wanted).store.records.get([parse_id(record_id)])
+        view = self.scoped(wanted)
+        record = next(iter(view.store.records.get([view.resolve(record_id)])), None)
         everything = scope is None and wanted == GLOBAL and self.caller is None
-        return next((record for record in records if everything or wanted.admits(record.scope)), None)
+        return record if record is not None and (everything or wanted.admits(record.scope)) else None
 
     def facets(self, **filters: Any) -> dict[str, Any]:
         """Return the categories, tags and scopes of visible records. Scope and filters are those of `list`."""

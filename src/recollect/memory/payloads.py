@@ -28,6 +28,7 @@ class StoredRecord(TypedDict):
     """One record; what is not set is left out."""
 
     id: str
+    short_id: str
     kind: str
     text: str
     title: str
@@ -57,6 +58,7 @@ class FurtherPassage(TypedDict):
     """A further passage of a file: the record that holds it, and its own score."""
 
     id: str
+    short_id: str
     title: str
     lines: NotRequired[list[int]]
     place: NotRequired[str]
@@ -104,6 +106,7 @@ class ClosestRecord(TypedDict):
     """The likeliest record of those that were all left out as unlikely; its name is its title or its first words."""
 
     id: str
+    short_id: str
     name: str
     confidence: float | None
 

@@ -22,6 +22,7 @@ from recollect.errors import UsageError
 from recollect.memory.shapes import name_of
 from recollect.options import RECALL_TOKENS
 from recollect.types import Answer, Result
+from recollect.types.records import short_id
 
 LEAST_TOKENS, MOST_TOKENS = 200, 32_000  # the bounds of a budget: with less there is no room for an entry
 
@@ -104,7 +105,7 @@ def _closest(answer: Answer) -> list[str]:
     if (closest := answer.closest) is None:
         return []
     name = cut(harmless(name_of(closest.record)), _TITLE_TOKENS)
-    return [CLOSEST.format(name=name, id=_brief(closest.record.id), confidence=closest.confidence or 0.0)]
+    return [CLOSEST.format(name=name, id=_brief(short_id(closest.record.id)), confidence=closest.confidence or 0.0)]
 
 
 def _entry(number: int, result: Result, tokens: float) -> str:
@@ -130,7 +131,7 @@ def _entry(number: int, result: Result, tokens: float) -> str:
 
 def _about(result: Result) -> str:
     record = result.record
-    parts = [f"id {_brief(record.id)}"]
+    parts = [f"id {_brief(short_id(record.id))}"]
     if record.path:
         lines = "-".join(map(str, dict.fromkeys(record.lines or ())))
         parts.append(f"{_brief(record.path)}:{lines}" if lines and not record.place else _brief(record.path))

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recollect.fusion import METHODS
 from recollect.types import Answer, Event, Record, Result, Scope, Trace
+from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
@@ -53,9 +54,16 @@ def _fields(thing: Any, always: tuple[str, ...], if_set: tuple[str, ...] = ()) -
     return values
 
 
-def record_dict(record: Record) -> dict[str, Any]:
-    """The JSON of a record."""
-    return _fields(record, RECORD, RECORD_IF_SET)
+def record_dict(record: Record, short: str = "") -> dict[str, Any]:
+    """The JSON of a record; `short` is its short id, if it is longer than usual."""
+    return {"id": record.id, "short_id": short or short_id(record.id), **_fields(record, RECORD[1:], RECORD_IF_SET)}
+
+
+def record_dicts(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """The JSON of records that are shown together, whose short ids differ."""
+    records = list(records)
+    short = short_ids(record.id for record in records)
+    return [record_dict(record, short[record.id]) for record in records]
 
 
 def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 0) -> dict[str, Any]:
@@ -138,7 +146,8 @@ def closest_dict(closest: Result | None) -> dict[str, Any]:
     """The record that an empty answer names as the closest, if there is one."""
     if closest is None:
         return {}
-    return {"closest": {"id": closest.record.id, "name": name_of(closest.record), "confidence": closest.confidence}}
+    key, name = closest.record.id, name_of(closest.record)
+    return {"closest": {"id": key, "short_id": short_id(key), "name": name, "confidence": closest.confidence}}
 
 
 def moved(rank: int, result: Result) -> str:
@@ -168,7 +177,13 @@ def _reason(stage: str, factor: float, up: bool) -> str:
     return RAISED.get(stage, "") if up else ""
 
 
+def short_ids_of(answer: Answer) -> dict[str, str]:
+    """The short ids of all results and their further passages."""
+    return short_ids(one.record.id for result in answer.results for one in (result, *result.passages))
+
+
 def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
+    short = short_ids_of(answer)
     for rank, result in enumerate(answer.results, 1):
         answer.query.check()  # the snippet of a long text takes time
         shares = {name: _fields(share, ("rank", "score", "contribution")) for name, share in result.shares.items()}
@@ -177,7 +192,9 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
             moves = {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()}
             steps = {"base": result.base, "factors": dict(result.factors), "moves": moves, "total": result.total}
         yield {
-            **_fields(result.record, RECORD[:4]),
+            "id": result.record.id,
+            "short_id": short[result.record.id],
+            **_fields(result.record, RECORD[1:4]),
             "snippet": result.snippet,
             "rank": rank,
             **({"moved": words} if (words := moved(rank, result)) else {}),
@@ -188,16 +205,18 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
             **steps,
             **_fields(result.record, RECORD[4:], RECORD_IF_SET),
             **_fields(result, (), ("freshness",)),
-            **({"passages": list(_passage_dicts(answer, result))} if result.passages else {}),
+            **({"passages": list(_passage_dicts(answer, result, short))} if result.passages else {}),
         }
 
 
-def _passage_dicts(answer: Answer, result: Result) -> Iterator[dict[str, Any]]:
+def _passage_dicts(answer: Answer, result: Result, short: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for passage in result.passages:
         answer.query.check()
         record = passage.record
         yield {
-            **_fields(record, ("id", "title"), ("lines", "place")),
+            "id": record.id,
+            "short_id": short[record.id],
+            **_fields(record, ("title",), ("lines", "place")),
             "snippet": passage.snippet,
             **_fields(passage, ("score",)),
         }
@@ -246,7 +265,7 @@ def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
 def rollback_dict(rollback: Rollback) -> dict[str, Any]:
     """The JSON of a rollback: the records that it forgets, sets back and makes current again."""
     names = ("forgotten", "reverted", "restored")
-    records = {name: [record_dict(record) for record in getattr(rollback, name)] for name in names}
+    records = {name: record_dicts(getattr(rollback, name)) for name in names}
     return {"done": rollback.done, "purge": rollback.purge, **records}
 
 

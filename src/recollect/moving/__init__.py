@@ -12,7 +12,7 @@ from recollect.errors import FailedError, UsageError
 from recollect.moving import exports
 from recollect.moving import format as export_format
 from recollect.types import Change, Progress, Put, Store
-from recollect.types.protocols import FIELDS, Contents, Part, Snapshot
+from recollect.types.parts import FIELDS, Contents, Part, Snapshot
 from recollect.types.records import default_origin
 
 __all__ = ["Moved", "copy", "export", "import_"]

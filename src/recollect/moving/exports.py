@@ -21,7 +21,7 @@ from recollect.errors import FailedError, UsageError
 from recollect.moving import format as export_format
 from recollect.stores.rows import passage_hash
 from recollect.types import now
-from recollect.types.protocols import FIELDS, Part
+from recollect.types.parts import FIELDS, Part
 from recollect.types.records import passage_of
 
 STANDARD = "-"  # the name of standard output, and of standard input

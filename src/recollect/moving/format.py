@@ -15,7 +15,7 @@ from recollect.analysis import LANGUAGES
 from recollect.ranking import HALF_LIVES
 from recollect.stores import rows
 from recollect.types import KINDS, ORIGINS
-from recollect.types.protocols import FIELDS, MOVED_META, Part
+from recollect.types.parts import FIELDS, MOVED_META, Part
 
 VERSION = 1
 HEAD = {"recollect": "export", "version": VERSION}

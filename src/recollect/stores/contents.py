@@ -9,7 +9,7 @@ from recollect.errors import StoreError
 from recollect.ranking import fold_hash
 from recollect.stores.database import SqlKeywords
 from recollect.stores.rows import Dialect, analyzer_of, meta, passage_hash, set_meta
-from recollect.types.protocols import FIELDS, MOVED_META, Part, Snapshot
+from recollect.types.parts import FIELDS, MOVED_META, Part, Snapshot
 from recollect.types.records import passage_of
 
 TABLES = {  # kinds whose fields are the columns of a table

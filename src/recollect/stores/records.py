@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 from recollect.stores.database import SqlDatabase
-from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader
+from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader, visible_to
 from recollect.types import GLOBAL, Changes, Event, Files, FileState, Filter, Joins, Notes, Record, Records, Scope, now
+from recollect.types.records import SHORT_ID, short_id
 
 
 class SqlPart:
@@ -49,6 +50,21 @@ class SqlRecords(SqlPart, Records):
             row = connection.execute(f"{scope} WHERE id = %s AND passage <> %s", (record_id, b"")).fetchone()
         return None if row is None else Scope(*row)
 
+    def named(self, part: str, scope: Scope | None, limit: int) -> list[tuple[str, Scope, bool]]:
+        dialect = self._database.dialect
+        visible, values = ("true", []) if scope is None else visible_to(scope)
+        end = part[-SHORT_ID:]
+        sql = (
+            f'SELECT id, "user", agent, session, forgotten_at IS NOT NULL FROM {dialect.records} WHERE ('
+            f'id COLLATE "C" >= %s AND id COLLATE "C" < %s'
+            f' OR {dialect.short} COLLATE "C" >= %s AND {dialect.short} COLLATE "C" < %s)'
+            f" AND passage <> %s AND {dialect.in_scopes.format(visible)} LIMIT %s"
+        )
+        with self._database.read(self._scope) as connection:
+            rows = connection.execute(sql, [part, part + LAST, end, end + LAST, b"", *values, MOST_NAMED])
+            named = [(key, Scope(*parts), bool(forgotten)) for key, *parts, forgotten in rows if _means(part, key)]
+        return sorted(named)[:limit]
+
     def _select(self, condition: str, values: Sequence[Any], where: Filter | None) -> list[Record]:
         with self._database.read(reader(self._scope, where)) as connection:
             rows = connection.execute(f"{self._database.dialect.select} WHERE {condition}", values)
@@ -58,6 +74,16 @@ class SqlRecords(SqlPart, Records):
         condition, values = self._database.dialect.matching(where)
         page = f'{condition} ORDER BY time DESC, id COLLATE "C" LIMIT %s OFFSET %s'
         return self._select(page, [*values, limit, offset], where)
+
+
+MOST_NAMED = 1_000  # records that may share a part of their ids; where there are more, it says nothing
+LAST = "\U0010ffff"  # the last character: no text that begins with another comes after it with this appended
+
+
+def _means(part: str, record_id: str) -> bool:
+    """Whether an id begins with a text, or its short id does, or it ends with a text longer than a short id."""
+    short = short_id(record_id)
+    return record_id.startswith(part) or short.startswith(part) or (short != record_id and record_id.endswith(part))
 
 
 class SqlChanges(SqlPart, Changes):

@@ -94,6 +94,8 @@ class Dialect:
     """The operator that compares with a pattern."""
     wildcards: Mapping[int, str]
     """How characters of a path are written in a pattern, for `str.translate`; `*` stands for anything."""
+    short: str
+    """The last characters of an id, as the index `records_short` has them."""
     lock: str = ""
     """Locks the selected records until the transaction ends."""
 

@@ -242,6 +242,22 @@ class RecordsContract:
         apply(store, Forget("b", purge=True))
         assert store.records.scope_of("b") is None
 
+    def test_records_are_named_by_the_beginning_of_an_id_or_of_its_last_eight_characters(self, store: Store) -> None:
+        ada, first, second = Scope("ada"), "019a8f00112200000000aaaabbbbcccc", "019a8f00112200000000aaaabbbbdddd"
+        apply(store, Put(Record(first, "one")), Put(Record(second, "two", scope=ada)), Put(Record("dentist-2026", "x")))
+
+        def named(part: str, scope: Scope | None = None) -> list[str]:
+            return [key for key, _, _ in store.records.named(part, scope, 9)]
+
+        assert named("019a8f") == named("bbbb") == [first, second]
+        assert named("019a8f", Scope("bob")) == named("bbbbcc") == named("aaaabbbbcccc") == [first]
+        assert named("dent") == ["dentist-2026"]
+        assert named("-2026") == named("aaaabbbb") == named("cccc") == []
+        apply(store, Forget(second))
+        assert store.records.named("bbbbd", ada, 9) == [(second, ada, True)]
+        apply(store, Forget(second, purge=True))
+        assert named("bbbbd") == []
+
     def test_a_group_that_expects_a_record_unchanged_fails_if_it_was_changed(self, store: Store) -> None:
         store.records.apply([[Put(Record("a", "one"))], [Put(Record("a", "two"))]])
         first, second = (event.seq for event in store.records.history("a"))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 # ruff: noqa: I001  (one import for each module, though every name has its alias)
 from recollect.options import KINDS as KINDS, ORIGINS as ORIGINS
+from recollect.types.parts import Contents as Contents, Progress as Progress
 from recollect.types.protocols import (
     ActiveSpace as ActiveSpace,
     CachingEmbedder as CachingEmbedder,
     Changes as Changes,
-    Contents as Contents,
     Embedder as Embedder,
     ExternalQuery as ExternalQuery,
     ExternalSystem as ExternalSystem,
@@ -22,7 +22,6 @@ from recollect.types.protocols import (
     KeywordIndex as KeywordIndex,
     LegibilityEmbedder as LegibilityEmbedder,
     Notes as Notes,
-    Progress as Progress,
     Records as Records,
     Reranker as Reranker,
     Source as Source,

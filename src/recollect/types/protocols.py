@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from recollect.dataclass import dataclass
+from recollect.types.parts import Contents
 from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
 from recollect.types.search import Candidate, Query, RankedList
 
@@ -160,6 +160,13 @@ class Records(Protocol):
 
     def scope_of(self, record_id: str) -> Scope | None:
         """The scope of a record, also of a forgotten one that was not purged; None if there is no such record."""
+
+    def named(self, part: str, scope: Scope | None, limit: int) -> list[tuple[str, Scope, bool]]:
+        """Records whose id begins with a text, or whose short id does; or whose id ends with a longer text.
+
+        Each as its id, its scope and whether it is forgotten; purged ones are left out. With a scope, only records that
+        it may see.
+        """
 
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
@@ -311,94 +318,6 @@ class Changes(Protocol):
 
         That number may be lower than the last entry's: with several writers, an entry can appear after a higher one.
         """
-
-
-Progress: TypeAlias = Callable[[int, int], None]  # called with (done, total) as long work goes on
-
-
-class Part(NamedTuple):
-    """One piece of a store: its kind, and its values in the order of `FIELDS`.
-
-    Times are microseconds of UTC, tags a tuple, the detail of an event a mapping, vectors the bytes of little-endian
-    float32, passages the hash that vectors are kept under.
-    """
-
-    kind: str
-    values: tuple[Any, ...]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What no two parts of a kind share."""
-        return self.values[: KEYS[self.kind]]
-
-
-FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "meta": ("name", "value"),
-        "space": ("fingerprint", "embedder", "dimension"),
-        "record": (
-            "id", "kind", "text", "title", "category", "tags", "user", "agent", "session", "importance", "decay",
-            "created_at", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "forgotten_at",
-            "purged", "source", "path", "first_line", "last_line", "place", "origin", "author",
-            "author_session",
-        ),
-        "history": ("seq", "id", "action", "at", "detail"),
-        "vector": ("space", "passage", "vector"),
-        "file": ("path", "root", "mtime_ns", "size", "digest"),
-        "root": ("root", "told"),
-        "ingested": ("digest", "at"),
-        "join": ("source", "id", "scope", "path"),
-        "note": ("key", "value", "at"),
-    }
-)  # fmt: skip
-"""Kind → its fields. Kinds are copied in this order: what others refer to comes before them."""
-
-KEYS: Mapping[str, int] = MappingProxyType({**dict.fromkeys(FIELDS, 1), "vector": 2, "join": 3})
-"""How many of the first fields are the key; parts of a kind are ordered by it."""
-
-MOVED_META = ("language", "space")
-"""The store's own values that are copied: its language, and its active vector space. All others are derived."""
-
-
-class Snapshot(Protocol):
-    """A store as it is at one moment, however long reading takes."""
-
-    def counts(self) -> Mapping[str, int]:
-        """How many parts there are of each kind."""
-
-    def parts(self) -> Iterator[Part]:
-        """All parts: the kinds in their order, those of a kind by rising key."""
-
-
-class Contents(Protocol):
-    """Reads and writes all that a store holds, forgotten and superseded records included."""
-
-    @property
-    def identity(self) -> str:
-        """The same for two openings of one store, and for no others."""
-
-    @property
-    def name(self) -> str:
-        """A name that the store keeps when its machine or server is restarted; another store has another one."""
-
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The store as it is now."""
-
-    def find(self, parts: Sequence[Part]) -> list[Part | None]:
-        """The parts with the keys of these parts of one kind, None where there is none.
-
-        An event is also found under another number, by its record, action and time.
-        """
-
-    def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
-        """Add parts of one kind, all or none; parts whose keys exist stay as they are.
-
-        `renumber` gives events new numbers. The language is taken while there is no record, the active space while
-        there is none.
-        """
-
-    def finish(self, progress: Progress | None = None) -> None:
-        """Build the indexes after loading, so that the next search need not."""
 
 
 class Store(Protocol):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -31,6 +33,29 @@ def micros(at: datetime | None) -> int | None:
 def new_id() -> str:
     """A new id. It begins with the time, so that records stored together are neighbours in an index by id."""
     return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+SHORT_ID = 8  # characters of a short id
+_GENERATED = re.compile(r"[0-9a-f-]{24,}")  # ids that a program made: ours, and UUIDs
+
+
+def short_id(record_id: str, length: int = SHORT_ID) -> str:
+    """The end of an id that a program made; the whole of an id that somebody chose.
+
+    Not the beginning: that is the time, which records stored together share.
+    """
+    return record_id[-length:] if _GENERATED.fullmatch(record_id) else record_id
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """The short ids of records that are shown together: longer where two would be the same."""
+    short = {key: short_id(key) for key in ids}
+    length = SHORT_ID
+    while len(short) > len(set(short.values())):
+        length += 4
+        shared = Counter(short.values())
+        short = {key: short_id(key, length) if shared[name] > 1 else name for key, name in short.items()}
+    return short
 
 
 def passage_of(title: str, text: str) -> str:

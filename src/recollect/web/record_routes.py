@@ -16,7 +16,15 @@ from recollect.memory.changes import chain
 from recollect.memory.folders import Excerpt
 from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
-from recollect.memory.shapes import answer_dict, bounded, event_dict, recall_dict, record_dict, verdict_dict
+from recollect.memory.shapes import (
+    answer_dict,
+    bounded,
+    event_dict,
+    recall_dict,
+    record_dict,
+    record_dicts,
+    verdict_dict,
+)
 from recollect.memory.validation import merge_scope
 from recollect.models.embedders import SERVICES
 from recollect.options import SCOPE_PARTS
@@ -128,7 +136,8 @@ register_url_convertor("anything", _Anything())
 
 router = APIRouter(tags=["records"])
 
-RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description="The id of a record; may hold slashes.")]
+_ID = "The id or short id of a record; may hold slashes."
+RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description=_ID)]
 
 
 def _in_scope(asker: Asker, scope: ScopeBody | ScopeParameters | None) -> Memory:
@@ -155,7 +164,7 @@ async def list_records(asker: Reads, request: Request, wanted: Annotated[inputs.
 def _listed(memory: Memory, work: Work, limit: int, offset: int, filters: dict[str, Any]) -> bytes:
     records = memory.list(limit=limit, offset=offset, **filters)
     work.check()
-    return encoded({"records": [bounded(record_dict(record)) for record in records], "limit": limit, "offset": offset})
+    return encoded({"records": list(map(bounded, record_dicts(records))), "limit": limit, "offset": offset})
 
 
 @router.post("/v1/records", **documented(ChangedRecord, 201))
@@ -236,9 +245,10 @@ _HISTORY = model("HistoryAnswer", id=str, events=list[Event], chain=list[str])
 @router.get("/v1/history/{id:anything}", **documented(_HISTORY))
 def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
     """The history of a record, and its chain of supersession."""
-    events = [event_dict(event) for event in memory.history(id)]
-    record = memory.get(id)
-    return Json({"id": id, "events": events, "chain": chain(memory, record) if record else [id]})
+    key = memory.resolve(id)
+    events = [event_dict(event) for event in memory.history(key)]
+    record = memory.get(key)
+    return Json({"id": key, "events": events, "chain": chain(memory, record) if record else [key]})
 
 
 @router.get("/v1/file/{id:anything}", **documented(Excerpt))
@@ -248,10 +258,9 @@ def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
 
 
 def _forgotten(memory: Memory, ids: list[str]) -> Json:
-    once = list(dict.fromkeys(ids))
     began = now()
-    memory.forget(*once)
-    return Json({"forgotten": once, "changes": [_change(memory, key, began) for key in once]})
+    forgotten = memory.forget(*ids)
+    return Json({"forgotten": forgotten, "changes": [_change(memory, key, began) for key in forgotten]})
 
 
 def _changed(memory: Memory, record: Record, began: datetime, status: int = 200) -> Json:

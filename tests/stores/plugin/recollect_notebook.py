@@ -69,6 +69,10 @@ class JournalRecords:
         """As the built-in store does."""
         return self._records.scope_of(record_id)
 
+    def named(self, part: str, scope: Scope | None, limit: int) -> list[tuple[str, Scope, bool]]:
+        """As the built-in store does."""
+        return self._records.named(part, scope, limit)
+
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """As the built-in store does."""
         return self._records.list(where, limit=limit, offset=offset)

@@ -22,7 +22,7 @@ from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, Ind
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
 from recollect.types import Progress, Record, Scope, VectorSpace
-from recollect.types.protocols import Contents, Part
+from recollect.types.parts import Contents, Part
 
 INDEX_LOCK = 0x52434C56  # the advisory lock for building indexes, one for each schema
 FETCH_ROWS = 100  # rows that the cursor of a dump fetches at once: a text may be a megabyte

@@ -66,6 +66,7 @@ DIALECT = Dialect(
     ends="right(path, length(%s)) = %s",
     like="LIKE",
     wildcards=str.maketrans({"*": "%", "\\": "\\\\", "%": "\\%", "_": "\\_"}),
+    short="right(id, 8)",
     lock=" FOR UPDATE OF records",
 )
 

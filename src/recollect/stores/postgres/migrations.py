@@ -424,6 +424,11 @@ _SQL = {
     "where in its file a chunk is": """
     ALTER TABLE records ADD COLUMN place text;  -- `page 12`, of documents whose lines nobody sees
 """,
+    "short ids": """
+    -- A record is also found by the beginning of its id, or by the end: the beginning is the time, alike for many.
+    CREATE INDEX records_beginning ON records (id COLLATE "C");
+    CREATE INDEX records_short ON records (right(id, 8) COLLATE "C");
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""

@@ -16,7 +16,7 @@ from recollect.stores.sqlite.records import EVENTS_OF, next_row
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress
-from recollect.types.protocols import Contents, Part
+from recollect.types.parts import Contents, Part
 
 _SELECTS = contents.selects(DIALECT, "spaces CROSS JOIN embeddings USING (space)")
 _SAME_EVENT = f" AND {EVENTS_OF.replace('?', '?2')} AND action = ?3 AND at = ?4 ORDER BY seq = ?1 DESC, seq LIMIT 1"

@@ -25,6 +25,7 @@ DIALECT = Dialect(
     ends=("path IN (SELECT DISTINCT path FROM records WHERE path IS NOT NULL AND substr(path, -length(%s)) = %s)"),
     like="GLOB",
     wildcards=str.maketrans({"*": "*", "[": "[[]", "?": "[?]"}),  # the others occur in file names
+    short="substr(id, -8)",
 )
 
 _TRANSLATED = {

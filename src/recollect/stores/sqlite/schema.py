@@ -153,6 +153,10 @@ _SQL = {
     "where in its file a chunk is": """
     ALTER TABLE records ADD COLUMN place TEXT;  -- `page 12`, of documents whose lines nobody sees
 """,
+    "short ids": """
+    -- A record is also found by the end of its id: the beginning is the time, which is alike for many.
+    CREATE INDEX records_short ON records (substr(id, -8));
+""",
 }
 ADDED = ("origin", "author", "author_session", "place")  # columns of records that came with later migrations
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
