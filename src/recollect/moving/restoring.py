@@ -15,6 +15,7 @@ from recollect.moving.archive import STORE, Backup
 
 if TYPE_CHECKING:
     from recollect.moving import Steps
+    from recollect.types import Store
 
 _LOGS = ("-wal", "-shm", "-journal")
 
@@ -37,7 +38,7 @@ def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps
     """Restore a backup to a path or URL at which there is no store.
 
     A new store at a path is complete when it appears. On a server the parts are added one after the other; if that is
-    interrupted, the same call continues it. With `dry_run` only the backup is checked,
+    interrupted, nothing else opens the store, and the same call continues. With `dry_run` only the backup is checked,
     also while there is a store at the place.
     """
     steps = steps or moving.silent
@@ -100,14 +101,33 @@ def _unpacked(backup: Backup, folder: Path, steps: Steps) -> Path:
 
 
 def _add_to(place: str, backup: Backup, steps: Steps) -> dict[str, int]:
-    """Restore to a store that is not one file. One that holds a part of the backup is completed."""
-    with tempfile.TemporaryDirectory(prefix="recollect-") as name, archive.explained(Path(name)):
+    """Restore to a store that is not one file. One that holds a part of the backup is completed.
+
+    Until it is complete, the store is marked, and nothing else opens it.
+    """
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="recollect-"))
+        stack.enter_context(archive.explained(Path(name)))
         content = _unpacked(backup, Path(name), steps)
+        store: Any = stack.enter_context(contextlib.closing(stores.open_store(place, unfinished=True)))
+        marked = hasattr(store, "unfinished_restore") and (store.unfinished_restore or _is_empty(store))
+        if marked:
+            store.unfinished_restore = str(backup.path.absolute())
         try:
             if backup.content == STORE:
-                return moving.copy(content, place, steps=steps).total
-            return moving.import_(place, content, with_folders=True, steps=steps).total
+                total = moving.copy(content, store, steps=steps).total
+            else:
+                total = moving.import_(store, content, with_folders=True, steps=steps).total
         except UsageError as error:
             if "the target" in error.message:
                 error.explain(error.message, "name a place at which there is no store yet; nothing was restored")
             raise
+        if marked:
+            store.unfinished_restore = None
+        return total
+
+
+def _is_empty(store: Store) -> bool:
+    with store.contents.snapshot() as snapshot:
+        counts = snapshot.counts()
+    return not any(counts[kind] for kind in moving.TRUTH)
