@@ -7,6 +7,7 @@ import pytest
 from recollect.cli import main
 from recollect.errors import UsageError
 from recollect.models.catalogue import remove
+from recollect.models.onnx import OnnxReranker, Runtime
 from recollect.models.rerankers import is_ready, open_reranker
 
 
@@ -24,6 +25,26 @@ def test_small_reranker_needs_no_download(bare):
     passages = ["Bob: the weather is bad.", "Ann: I moved to Lisbon last year.", "Ann likes tea."]
     scores = open_reranker("small-reranker", fetch=False).scores("Which city does Ann live in?", passages)
     assert scores.index(max(scores)) == 1
+
+
+@pytest.mark.parametrize("text", ["(" * 30_000, "heron lake " * 3_000, "\0" * 5_000], ids=["signs", "words", "nothing"])
+def test_long_texts_are_cut_before_they_are_paired(bare, monkeypatch, text):
+    """The tokenizer makes pairs of all that it cuts off; the score is that of the beginnings."""
+    pairs = []
+    each = Runtime.each
+
+    def noted(self, texts, reduce):
+        pairs.extend(texts)
+        return each(self, texts, reduce)
+
+    monkeypatch.setattr(Runtime, "each", noted)
+    reranker = OnnxReranker("small-reranker", threads=1)
+    (score,) = reranker.scores(text, [text])
+    [(query, passage)] = pairs
+    tokenizer, _ = reranker._runtime.load()
+    assert all(not tokenizer.encode(part, add_special_tokens=False).overflowing for part in (query, passage))
+    assert text.startswith(query)
+    assert reranker.scores(query, [passage]) == [score]
 
 
 def test_small_reranker_counts_in_a_search(bare, memory):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import sys
@@ -36,6 +37,7 @@ from recollect.moving import import_
 from recollect.moving.format import HEAD, Sum, dumped, from_object
 
 MOST_SECONDS = 20.0
+THREADS = 2  # of the reranker, which is part of `recall`: each needs 25 MB
 SIZES = (0, 1, 3, 30, 300, 3_000)
 LARGE = 60_000
 PIECES = (
@@ -286,6 +288,7 @@ def too_slow(_number: int, _frame: FrameType | None) -> None:
 def main() -> None:
     """Run, and print the report."""
     signal.signal(signal.SIGPROF, too_slow)
+    os.environ["RECOLLECT_THREADS"] = str(THREADS)
     trial = Trial(Path(sys.argv[1]), int(sys.argv[4]))
     trial.run(int(sys.argv[2]), float(sys.argv[3]))
     trial.memory.close()

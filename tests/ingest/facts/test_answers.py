@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from recollect.errors import LlmError
@@ -56,6 +58,19 @@ def test_invalid_line_costs_only_itself(bad):
     candidates, malformed = parse(f"{ONE}\n{bad}\n{TWO}")
     assert [each.text for each in candidates] == ["The port is 8080.", "It runs on Linux."]
     assert len(malformed) == 1
+
+
+@pytest.mark.parametrize("bad", ["{}" * 10_000, '{"facts": [' + "1," * 10_000 + "1]}"], ids=["objects", "a list"])
+def test_many_invalid_objects_on_one_line_take_little_memory(bad):
+    """Each of them is kept without the rest of its line."""
+    tracemalloc.start()
+    try:
+        malformed = parse(f"{ONE}\n{bad}")[1]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(malformed) >= 10_000
+    assert peak < 5_000_000
 
 
 @pytest.mark.parametrize(
