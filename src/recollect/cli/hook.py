@@ -1,5 +1,7 @@
 """`recollect recall --hook`: answers the prompt hook of an agent program (Claude Code, Codex, Gemini) in its JSON."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -8,13 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from recollect.cli.flags import filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
+from recollect.types import Record
 
 BUDGET_MS = 2000.0  # time from the start of the command until the search must have answered
 LEAST_MS = 250.0  # time for the search itself, even on a machine that was slow to start
@@ -23,24 +27,80 @@ TOKENS = 1000
 
 PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")  # of Claude Code and Codex, and of Gemini
 SESSION_START = "SessionStart"
-RESET_SOURCES = ("clear", "compact")  # of a session start after which the earlier block is not in the context any more
+RESET_SOURCES = ("clear", "compact")  # of a session start after which earlier blocks are not in the context any more
 
-TRIES = 30  # prompts of a session that are searched until one has results: most prompts are about something else
-FAILURE = 10  # tries that a search costs which does not end: it must not hang at every prompt
+FAILURES = (
+    3  # searches of a session that did not end, after which there are no more: they must not hang at every prompt
+)
+MOST_SHOWN = 2000  # records that are remembered as shown in a session
+DEEPER = 50  # results that are searched at most in the place of those that were shown already
 LEAST_WORDS = 2  # besides stop words: "Go on" is no question, and vectors find something for everything
 QUERY_CHARACTERS = 2000  # of a long prompt: half from its start and half from its end, around a pasted text
-MARK_SECONDS = 30 * 86_400  # how long the tries of a session are remembered
+MARK_SECONDS = 30 * 86_400  # how long the state of a session is remembered
 
 _COMMAND = re.compile(r"/[\w:.-]+(?=\s|$)")
 _OWN_COMMAND = "/recollect:"
 
 
+@dataclass(slots=True)
+class SessionState:
+    """What a session has been shown, and how many of its searches did not end.
+
+    Records that the session wrote itself since `since`, in seconds, are in its context.
+    """
+
+    session: str = ""
+    shown: list[str] = field(default_factory=list)
+    failures: int = 0
+    since: float = 0.0
+
+    @property
+    def place(self) -> Path:
+        """The file of the state. Its name does not reveal the session."""
+        from platformdirs import user_cache_dir
+
+        name = blake2b(self.session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return Path(user_cache_dir("recollect")) / "recalled" / name
+
+    @classmethod
+    def of(cls, session: str) -> SessionState:
+        """The stored state of a session; a new one if there is none that can be read."""
+        state = cls(session)
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            stored = json.loads(state.place.read_bytes())
+            state = cls(session, [str(key) for key in stored["shown"]], int(stored["failures"]), float(stored["since"]))
+        return state
+
+    def save(self) -> None:
+        """Write the state. If that fails, the session may be shown a record twice."""
+        if not self.session:
+            return
+        with contextlib.suppress(OSError):
+            self.place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stored = {"shown": self.shown[-MOST_SHOWN:], "failures": self.failures, "since": self.since}
+            self.place.write_text(json.dumps(stored), encoding="utf-8")
+            for old in self.place.parent.iterdir():
+                if time.time() - old.stat().st_mtime > MARK_SECONDS:
+                    old.unlink(missing_ok=True)
+
+    def is_new(self, record: Record) -> bool:
+        """Whether a record is not in the context of the session yet."""
+        own = bool(self.session) and record.author_session == self.session and record.time.timestamp() >= self.since
+        return not own and shown_as(record) not in self.shown
+
+
+def shown_as(record: Record) -> str:
+    """A record as a state remembers it: by its id and its text, since a text that was edited is new."""
+    return f"{record.id} {record.text_hash.hex()[:8]}"
+
+
+Search: TypeAlias = Callable[[str, SessionState], tuple[str, list[str]]]  # the block, and the records that it shows
+
+
 def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
     """Read the program's JSON, print the reply in time or nothing, and end with 0: it takes 2 as an order to stop."""
     seconds = (options["budget_ms"] or BUDGET_MS) / 1000
-    deadline = threading.Timer(seconds + GRACE_S, os._exit, (0,))
-    deadline.daemon = True
-    deadline.start()
+    end_after(seconds + GRACE_S)
     search = partial(_block, tokens=tokens or TOKENS, options=dict(options), until=time.monotonic() + seconds)
     text = ""
     try:
@@ -48,7 +108,6 @@ def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
         text = reply(document if isinstance(document, dict) else {}, search)
     except Exception as error:  # noqa: BLE001  (an edge: a hook that fails must not stop the program)
         notice(f"nothing was recalled: {error}")
-    deadline.cancel()
     if text and sys.stdout is not None:
         with contextlib.suppress(OSError):
             sys.stdout.write(text)
@@ -57,28 +116,29 @@ def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
     os._exit(0)
 
 
-def reply(document: Mapping[str, Any], search: Callable[[str], str]) -> str:
-    """The program's JSON with a recall block, or nothing. A session gets one block, and another after a reset."""
-    from platformdirs import user_cache_dir
+def end_after(seconds: float) -> None:
+    """End this process after a time, with 0, whatever it is doing then."""
+    deadline = threading.Timer(seconds, os._exit, (0,))
+    deadline.daemon = True
+    deadline.start()
 
+
+def reply(document: Mapping[str, Any], search: Search) -> str:
+    """The program's JSON with a recall block of what is new to the session, or nothing."""
     fields = (document.get(key) for key in ("hook_event_name", "session_id", "prompt", "source"))
     event, session, prompt, source = (field if isinstance(field, str) else "" for field in fields)
-    name = blake2b(session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()  # does not reveal the session
-    mark = Path(user_cache_dir("recollect")) / "recalled" / name  # its size counts the tries of the session
     if event == SESSION_START and source in RESET_SOURCES:
-        mark.unlink(missing_ok=True)
-    try:
-        tries = mark.stat().st_size
-    except OSError:
-        tries = 0
-    if event not in PROMPT_EVENTS or tries >= TRIES:
+        SessionState(session, since=time.time()).save()
+    query = query_for(prompt) if event in PROMPT_EVENTS else ""
+    state = SessionState.of(session)
+    if not query or state.failures >= FAILURES:
         return ""
-    query = query_for(prompt)
-    if query and session:
-        _set_tries(mark, tries + FAILURE)
-    block = search(query) if query else ""
-    if query and session:
-        _set_tries(mark, TRIES if block else tries + 1)
+    state.failures += 1
+    state.save()
+    block, shown = search(query, state)
+    state.failures -= 1
+    state.shown += shown
+    state.save()
     output = {"hookEventName": event, "additionalContext": block}
     return json.dumps({"hookSpecificOutput": output}) if block else ""
 
@@ -98,26 +158,27 @@ def query_for(prompt: str) -> str:
     return text.strip() if len(words) >= LEAST_WORDS else ""
 
 
-def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) -> str:
+def _block(
+    query: str, state: SessionState, *, tokens: int, options: dict[str, Any], until: float
+) -> tuple[str, list[str]]:
     """The recall block, or nothing. No model is fetched; reranking and HyDE are off unless a flag turns them on."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     place = load_settings(options).settings.place
     if "://" not in place and not Path(place).expanduser().exists():
-        return ""  # so that no model is loaded for nothing
+        return "", []  # so that no model is loaded for nothing
     flags = {name: value for name, value in search_options(options).items() if value is not None}
     memory = open_memory(options, {"rerank": False, "hyde": "off", **flags}, reads=True, fetch=False)
+    from recollect.memory.recall import recall
+
     budget_ms = max(LEAST_MS, (until - time.monotonic()) * 1000)
-    recalled = memory.recall(query, tokens=tokens, budget_ms=budget_ms, **filters_of(options))
+    limit = memory.settings.search.limit
+    deeper = limit + min(len(state.shown), DEEPER)
+    answer = memory.search(query, for_model=True, limit=deeper, budget_ms=budget_ms, **filters_of(options))
+    new = [result for result in answer.results if state.is_new(result.record)][:limit]
+    if not new:
+        return "", []
+    recalled = recall(replace(answer, results=tuple(new)), tokens=tokens)
     for warning in recalled.warnings:
         notice(f"note: {warning}")
-    return recalled.text if recalled.citations else ""
-
-
-def _set_tries(mark: Path, count: int) -> None:
-    """Write one byte for each try. If the file cannot be written, the session may get a second block."""
-    with contextlib.suppress(OSError):
-        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mark.write_bytes(b"." * count)
-        for old in mark.parent.iterdir():
-            if time.time() - old.stat().st_mtime > MARK_SECONDS:
-                old.unlink(missing_ok=True)
+    cited = {citation.id for citation in recalled.citations}
+    return recalled.text if cited else "", [shown_as(one.record) for one in new if one.record.id in cited]

@@ -33,8 +33,13 @@ class opened:
 """
 
 
+def shouted(words, _state):
+    """A search that finds the words themselves."""
+    return words.upper(), ["one"]
+
+
 @pytest.mark.ci
-def test_first_prompt_is_answered_once(kept, submit, begin):
+def test_record_is_shown_once_in_a_session(kept, submit, begin):
     """Again only in another session, or after the session was emptied."""
     ran = submit(kept, QUESTION)
     assert json.loads(ran.out)["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
@@ -74,14 +79,39 @@ def test_unrelated_prompts_do_not_starve_the_question_that_follows(home, submit)
     assert submit(home, QUESTION).context
 
 
-def test_hook_stops_after_many_prompts_without_results(tmp_path, monkeypatch):
-    """They do not cost every prompt of a long session its time."""
+@pytest.mark.ci
+def test_every_prompt_gets_what_is_new(kept, submit):
+    """A later question finds other records, and those that were edited; not the one that was shown before."""
+    assert "blue pot" in submit(kept, QUESTION).context
+    kept.add("The boathouse has a red door and a spare lock.", id="door")
+    second = submit(kept, "which door has the boathouse, and which spare lock?").context
+    assert "red door" in second
+    assert "blue pot" not in second
+    assert submit(kept, "the door of the boathouse and its spare lock?").silent
+    kept.add("The boathouse has a green door and a spare lock.", id="door")
+    assert "green door" in submit(kept, "which door has the boathouse, and which spare lock?").context
+
+
+@pytest.mark.ci
+def test_what_the_session_said_itself_is_not_shown(kept, submit, begin):
+    """It is in the context already, until that was compacted."""
+    kept.add("The spare oar of the boathouse is behind the door.", kind="turn", author="user", author_session="one")
+    assert "oar" not in submit(kept, QUESTION).context
+    assert "oar" in submit(kept, "where is the spare oar of the boathouse?", session="two").context
+    assert begin(kept, "compact").silent
+    assert "oar" in submit(kept, "where is the spare oar of the boathouse?").context
+
+
+def test_state_that_cannot_be_read_is_new(tmp_path, monkeypatch):
+    """A file of an older version, or a broken one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = {"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": QUESTION}
-    for _ in range(hook.TRIES):
-        assert hook.reply(asked, lambda _: "") == ""
-    assert hook.reply(asked, str.upper) == ""
-    assert QUESTION.upper() in hook.reply({**asked, "session_id": "two"}, str.upper)
+    place = hook.SessionState("one").place
+    place.parent.mkdir(parents=True)
+    for content in ("......", "[]", '{"shown": 3}', '{"shown": [], "failures": "x", "since": 0}'):
+        place.write_text(content)
+        assert QUESTION.upper() in hook.reply(asked, shouted)
+    assert hook.SessionState.of("one").shown == ["one"]
 
 
 def test_slash_command_is_searched_by_its_arguments(kept, submit):
@@ -195,18 +225,20 @@ def test_hook_ends_even_if_its_input_does_not(kept):
     assert hook.GRACE_S <= time.monotonic() - start < 30
 
 
-def test_interrupted_search_counts_as_several(tmp_path, monkeypatch):
-    """A hanging search must not repeat at every prompt."""
+def test_interrupted_searches_are_not_repeated_for_ever(tmp_path, monkeypatch):
+    """A hanging search must not delay every prompt of a session."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = {"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": QUESTION}
 
-    def cut_off(_words):
+    def cut_off(_words, _state):
         raise TimeoutError
 
-    for _ in range(hook.TRIES // hook.FAILURE):
+    for _ in range(hook.FAILURES):
+        assert QUESTION.upper() in hook.reply(asked, shouted)
         with pytest.raises(TimeoutError):
             hook.reply(asked, cut_off)
-    assert hook.reply(asked, str.upper) == ""
+    assert hook.reply(asked, shouted) == ""
+    assert hook.reply({**asked, "session_id": "two"}, shouted)
 
 
 @pytest.mark.ci

@@ -18,7 +18,7 @@ def test_documented_numbers_equal_the_code():
     assert hook.GRACE_S == 1
     assert "A second later the process ends" in words
     assert f"fewer than {hook.LEAST_WORDS} words" in words
-    assert f"After {hook.TRIES} prompts" in words
+    assert f"after {hook.FAILURES} searches" in words
     assert f"{hook.QUERY_CHARACTERS // 2} characters from each end" in words
     assert f"for {hook.MARK_SECONDS // 86_400} days" in words
 
