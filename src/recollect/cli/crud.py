@@ -15,6 +15,7 @@ import click
 from recollect.cli import terminal
 from recollect.cli.answers import is_number, record_named, save_answer
 from recollect.cli.flags import command, complete, filters_of, flags, open_memory, option_flags
+from recollect.cli.scopes import note_other_scopes
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import event_dict, record_dict, record_dicts, rollback_dict
@@ -117,6 +118,8 @@ def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     with open_memory(options, reads=True) as memory:
         records = memory.list(limit=limit, offset=offset, **filters_of(options))
         save_answer(memory, (record.id for record in records))
+        if not records and not as_json:
+            note_other_scopes(memory)
     emit(as_json, record_dicts(records), lambda: _print_listing(records, numbered=True))
     return 0 if records else 1
 
@@ -242,7 +245,7 @@ def _event_line(event: dict[str, Any]) -> str:
     details = [f"{name} {value}" for name, value in event["detail"].items() if name != "before"]
     for name, value in event["detail"].get("before", {}).items():
         details.append(f"{name} was {json.dumps(value, ensure_ascii=False)}")
-    return plain(f"{event['at'][:19]}  {event['action']:<10}  {', '.join(details)}".rstrip())
+    return plain(f"{event['seq']:>4}  {event['at'][:19]}  {event['action']:<10}  {', '.join(details)}".rstrip())
 
 
 def _emit_record(record: Record, as_json: bool) -> None:

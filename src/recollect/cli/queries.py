@@ -22,6 +22,7 @@ from recollect.cli.flags import (
     search_flags,
     search_options,
 )
+from recollect.cli.scopes import note_other_scopes
 from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
 from recollect.fusion import METHODS
 from recollect.options import FILTERS, RECALL_TOKENS, SEARCH
@@ -54,6 +55,8 @@ def search(query: str, explain: bool, passages: bool, as_json: bool, **options: 
         save_answer(memory, (result.record.id for result in answer.results))
         # Print before the memory closes: closing waits for sources that are late.
         emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain, passages))
+        if not answer.results and not as_json:
+            note_other_scopes(memory)
     return 0 if answer.results else 1
 
 
@@ -96,6 +99,8 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         recalled = memory.recall(query, tokens=RECALL_TOKENS if tokens is None else tokens, **filters_of(options))
         save_answer(memory, (citation.id for citation in recalled.citations))
         emit(as_json, recall_dict(recalled), recalled.text)
+        if not recalled.citations and not as_json:
+            note_other_scopes(memory)
     if not as_json:
         for warning in recalled.warnings:
             notice(f"note: {warning}")

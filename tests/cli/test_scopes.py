@@ -1,0 +1,32 @@
+"""Whoever finds nothing because the records belong to a scope is told so, on the command line of the owner."""
+
+
+def test_the_owner_learns_whose_records_were_not_searched(run):
+    """With the number, the scopes and the flags, for search, recall and list; not as JSON, and not within a scope."""
+    for number in range(7):
+        run("add", f"Fact number {number}.", "--user", "me")
+    note = "7 records belong to user=me: the same command with --user me looks there"
+    for words in (("search", "fact"), ("recall", "fact"), ("list",)):
+        assert note in run(*words).err
+        assert note not in run(*words, "--user", "you").err
+        assert "belong" not in run(*words, "--json").err
+    run("add", "A fact of two.", "--user", "me", "--agent", "a b")
+    assert "8 records belong to user=me, user=me agent=a b" in run("search", "fact").err
+    run("add", "A global fact.")
+    assert "belong" not in run("search", "global").err
+    assert "belong" in run("search", "zebra").err
+
+
+def test_an_empty_store_has_no_such_note(run):
+    """Nothing is nothing."""
+    assert "belong" not in run("search", "fact").err
+
+
+def test_history_numbers_its_lines(run):
+    """`undoes 3` names a line that can be seen."""
+    key = run("add", "One.").out.strip()
+    run("edit", key, "--title", "T")
+    run("undo", key)
+    lines = run("history", key).out.splitlines()
+    assert lines[-1].endswith("undoes 2")
+    assert lines[1].split()[0] == "2"
