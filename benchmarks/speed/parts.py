@@ -69,7 +69,8 @@ class Lookup:
         return ready[text] if text in ready else next(iter(ready.values()))
 
     def passages(self, texts: list[str]) -> np.ndarray:
-        return np.stack([self.ready.take(text) for text in texts])
+        passing = self.ready.passing
+        return np.stack([passing.pop(text) if text in passing else self.query(text) for text in texts])
 
 
 class Lines:

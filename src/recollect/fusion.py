@@ -54,21 +54,21 @@ class Ranking:
     def __post_init__(self) -> None:
         self.ranks = self.ranks or range(1, len(self.keys) + 1)
 
-    def __contains__(self, key: Any) -> bool:
+    def position(self, key: Any) -> int | None:
+        """The position of a document in the list, from 0; None if the list does not contain it."""
         if not self._positions:
             self._positions = dict(zip(self.keys, range(len(self.keys)), strict=True))
-        return key in self._positions
+        return self._positions.get(key)
 
     def amount(self, key: Any) -> float:
         """What the list gives to a document: 0 if it does not contain it."""
-        return self.amounts[self._positions[key]] if key in self else 0.0
+        at = self.position(key)
+        return 0.0 if at is None else self.amounts[at]
 
     def contribution(self, key: Any) -> Contribution | None:
         """The same with the rank and the score; None if the list does not contain the document."""
-        if key not in self:
-            return None
-        at = self._positions[key]
-        return Contribution(self.ranks[at], self.scores[at], self.amounts[at])
+        at = self.position(key)
+        return None if at is None else Contribution(self.ranks[at], self.scores[at], self.amounts[at])
 
     def without_repeats(self) -> Ranking:
         """The list itself, or one in which a document that occurs twice keeps only its better place.
@@ -332,7 +332,8 @@ def _above(ranking: Ranking, weight: float) -> list[float]:
     spread = math.sqrt(math.fsum([(score - tail) ** 2 for score in sized]) / count)
     if spread <= ROUNDING:  # if all are equal, none stands out, and each is one unit above an absent document
         return [weight * min(1.0, 1.0 / MOST_ABOVE)] * len(sized)
-    return [weight * min(1.0, (score - tail) / spread / MOST_ABOVE) for score in sized]
+    above = [(score - tail) / spread / MOST_ABOVE for score in sized]
+    return [weight * share if share < 1.0 else weight for share in above]
 
 
 def _as_ranking(ranked: RankedList) -> Ranking:

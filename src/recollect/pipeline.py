@@ -209,7 +209,7 @@ class Fusion:
             keys = list(map(self._by_text.setdefault, rows.folds, rows.rows))
             columns = zip(rows.folds, rows.times, rows.importances, rows.decays, rows.files, rows.lines, strict=True)
             self._columns.update(zip(rows.rows, columns, strict=True))
-            self.duplicates += sum(map(operator.ne, keys, rows.rows))
+            self.duplicates += 0 if keys == rows.rows else sum(map(operator.ne, keys, rows.rows))
         else:
             keys = [self._key(hit) for hit in ranked.entries]
             for hit in ranked.entries:
@@ -263,7 +263,7 @@ class Fusion:
     def _excerpt(self, candidate: Candidate, record: Record) -> Callable[[], str] | None:
         """Makes the snippet, as the first source does that can."""
         for ranked, ranking in zip(self._lists, self._rankings, strict=True):
-            if ranked.excerpt is not None and candidate.key in ranking:
+            if ranked.excerpt is not None and ranking.position(candidate.key) is not None:
                 return partial(ranked.excerpt, record)
         return self._snippets.get(candidate.key)
 
@@ -278,28 +278,30 @@ class Judgment:
     def evidence(self, key: int | str) -> tuple[dict[str, Evidence], int] | None:
         """What each source that can judge says about a document, and among how many records it was searched.
 
-        None if none of them ranked it.
+        None if none of them ranked it. A document that the vectors rank below LOWEST_RANK, or not at all, counts like
+        the one with that rank.
         """
-        if not any(key in of for of, _ in self._judges.values()):
-            return None
-        return {source: of.get(key, absent) for source, (of, absent) in self._judges.items()}, self._visible
+        evidence, is_ranked = {}, False
+        for ranking, strength, least in self._judges:
+            at = ranking.position(key) if ranking.weight > 0 else None
+            if at is None:
+                evidence[ranking.source] = Evidence(least, LOWEST_RANK)
+            else:
+                is_ranked = True
+                evidence[ranking.source] = Evidence(max(least, strength(ranking.scores[at] or 0.0)), ranking.ranks[at])
+        return (evidence, self._visible) if is_ranked else None
 
     @cached_property
-    def _judges(self) -> dict[str, tuple[dict[int | str, Evidence], Evidence]]:
-        """Source → its evidence for each document that it ranked, and for any other.
-
-        A document that the vectors rank below LOWEST_RANK, or not at all, counts like the one with that rank.
-        """
-        judges = {}
+    def _judges(self) -> list[tuple[Ranking, Callable[[float], float], float]]:
+        """The rankings of sources that can judge, how each turns a score into strength, and the least strength."""
+        judges = []
         for ranking, ranked in zip(self.rankings, self.lists, strict=True):
             if (strength := ranked.strength) is None:
                 continue
             lowest = ranking.scores[min(LOWEST_RANK, len(ranking.keys)) - 1] if ranked.bounded and ranking.keys else 0.0
-            least = strength(lowest or 0.0)
-            places = zip(ranking.keys, ranking.scores, ranking.ranks, strict=True) if ranking.weight > 0 else ()
-            of = {key: Evidence(max(least, strength(score or 0.0)), rank) for key, score, rank in places}
-            judges[ranked.source] = of, Evidence(least, LOWEST_RANK)
-            self._visible = max(self._visible, len(of) if ranked.visible is None else ranked.visible)
+            judges.append((ranking, strength, strength(lowest or 0.0)))
+            known = len(ranking.keys) if ranking.weight > 0 else 0
+            self._visible = max(self._visible, known if ranked.visible is None else ranked.visible)
         return judges
 
     def confidence(self, key: int | str) -> float | None:

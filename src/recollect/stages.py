@@ -67,20 +67,25 @@ def decay(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         return candidates
     days, now = query.ranking.half_life_days, micros(query.filter.moment) or 0
     default = math.inf if days is None else days * DAY
-    for candidate in candidates:
+    scaled = candidates if default != math.inf else [one for one in candidates if one.decay is not None]
+    for candidate in scaled:
         half_life = default if candidate.decay is None else HALF_LIVES[candidate.decay]
         if half_life != math.inf:
             candidate.scale("decay", decay_factor((now - candidate.time) / 10**6, half_life))
-    return _moved("decay", candidates, _by_total(candidates))
+    return _moved("decay", candidates, _by_total(candidates)) if scaled else candidates
+
+
+MIDDLE = 0.5  # the importance that changes no score
 
 
 def importance(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Raise or lower the score of records whose importance is not the middle one."""
-    for candidate in candidates:
+    scaled = [one for one in candidates if one.importance != MIDDLE]
+    for candidate in scaled:
         factor = importance_factor(candidate.importance, query.ranking.importance_weight)
         if factor != 1:
             candidate.scale("importance", factor)
-    return _moved("importance", candidates, _by_total(candidates))
+    return _moved("importance", candidates, _by_total(candidates)) if scaled else candidates
 
 
 def threshold(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -180,10 +185,11 @@ def _by_total(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
 
 def _moved(stage: str, before: Sequence[Candidate], after: Sequence[Candidate]) -> Sequence[Candidate]:
     """The candidates in their new order, each with a note of the change of its rank."""
-    if list(before) != after:
-        ranks = {candidate.key: rank for rank, candidate in enumerate(before, 1)}
-        for rank, candidate in enumerate(after, 1):
-            candidate.move(stage, ranks[candidate.key], rank)
+    pairs = zip(before, after, strict=True)
+    changed = [rank for rank, (old, new) in enumerate(pairs, 1) if old is not new]
+    ranks = {before[rank - 1].key: rank for rank in changed}
+    for rank in changed:
+        after[rank - 1].move(stage, ranks[after[rank - 1].key], rank)
     return after
 
 
@@ -282,20 +288,21 @@ def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         before = len(placed)
         if common := query_words.intersection(own.words):
             alike = rivals.setdefault(common, [])
-            older = {at for at in alike if head[at].time < candidate.time and _versions(own, statements[at])}
+            time, words = candidate.time, set(own.words) if alike else set()
+            older = {at for at in alike if head[at].time < time and _versions(own, words, statements[at])}
             before = next((place for place, at in enumerate(placed) if at in older), before) if older else before
             alike.append(position)
         placed.insert(before, position)
     return _moved("newer", candidates, [*(head[position] for position in placed), *candidates[COMPARED_RESULTS:]])
 
 
-def _versions(one: Statement, other: Statement) -> bool:
-    """Whether two statements with the same words of the query say nearly the same."""
+def _versions(one: Statement, words: set[int], other: Statement) -> bool:
+    """Whether two statements with the same words of the query say nearly the same; `words` are those of the first."""
     short, long = (one.length, other.length) if one.length < other.length else (other.length, one.length)
     if not short or long > LONGEST_WORDS or short < SIZE * long:
         return False
-    common = len(set(one.words).intersection(other.words))
-    return common >= ALIKE * (len(one.words) + len(other.words) - common)
+    common = len(words.intersection(other.words))
+    return common >= ALIKE * (len(words) + len(other.words) - common)
 
 
 COMPARED_CHARACTERS = 4_000

@@ -117,13 +117,13 @@ class Embeddings:
         try:
             active = self._spaces.active
             if not self._last or active is None or active.fingerprint != self._last[0].space.fingerprint:
-                self._last[:] = [self._choose(active)]
+                self._last[:] = [replace(self._choose(active), rest=self._rest)]
             current = self._last[0]
         finally:
             self._lock.release()
         if self._caller is None:
-            return replace(current, rest=self._rest)
-        return replace(current, embedder=_ScopedEmbedder(current.embedder, self._caller))
+            return current
+        return replace(current, embedder=_ScopedEmbedder(current.embedder, self._caller), rest=None)
 
     def missing(self, where: Filter | None = None) -> int:
         """How many records (that pass the filter) have no vector in the space that answered last."""

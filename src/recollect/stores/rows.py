@@ -243,17 +243,17 @@ def usable_language(language: str | None, named: str | None, place: str) -> str 
     )
 
 
-def distinct(ranked: Sequence[tuple[int, bytes, float]], depth: int) -> tuple[dict[int, tuple[float, bytes]], int]:
-    """Of ranked (row, fold, score), the first `depth` different texts, and the number of duplicates among them."""
-    folds: set[bytes] = set()
-    first: dict[int, tuple[float, bytes]] = {}
+def distinct(folds: Sequence[bytes], depth: int) -> tuple[list[int], int]:
+    """The places of the first `depth` different texts, and the number of duplicates among them."""
+    if len(folds) <= depth and len(set(folds)) == len(folds):
+        return list(range(len(folds))), 0
+    first: dict[bytes, int] = {}
     duplicates = 0
-    for row, fold, score in ranked:
-        if fold in folds:
+    for place, fold in enumerate(folds):
+        if fold in first:
             duplicates += 1
         elif len(first) == depth:
             break
         else:
-            folds.add(fold)
-            first[row] = (score, fold)
-    return first, duplicates
+            first[fold] = place
+    return list(first.values()), duplicates

@@ -5,7 +5,6 @@ The statistics are those of the visible records alone: otherwise one user's reco
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -50,8 +49,8 @@ class SqliteKeywords(SqlKeywords):
                 return RankedList("", among=0)
             visible = self.index.visible(connection, where)
             positions, scores, most = bm25(Counter(terms), visible, shares(self.index.analyzer.language))
-            ranked = best(self._database, view, positions, scores, depth, digits=DIGITS, above=0.0)
-            return replace(ranked, max_score=most, among=visible.count)
+            facts = {"max_score": most, "among": visible.count}
+            return best(self._database, view, positions, scores, depth, digits=DIGITS, above=0.0, **facts)
 
     def catch_up(self, progress: Progress | None = None) -> None:
         with self._database.read() as connection:

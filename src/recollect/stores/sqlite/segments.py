@@ -10,7 +10,7 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import blake2b
@@ -123,22 +123,22 @@ class Segment:
         """For each term the start and end of its places; they are equal where no row has the term."""
         if not len(self.terms):
             return [(0, 0)] * len(hashes)
-        found = np.minimum(np.searchsorted(self.terms, hashes), len(self.terms) - 1)
+        found = np.minimum(self.terms.searchsorted(hashes), len(self.terms) - 1)
         ends = self.starts[found + (self.terms[found] == hashes)]
         return list(zip(self.starts[found].tolist(), ends.tolist(), strict=True))
 
-    def statements(self, places: Array) -> Iterator[Statement]:
+    def statements(self, places: Array) -> list[Statement]:
         """The statements that the records at some places make."""
         columns = (self.word_starts[places], self.word_starts[places + 1], self.word_count[places])
-        for start, end, count in zip(*(column.tolist() for column in columns), strict=True):
-            yield Statement(self.words[start:end].tolist(), count)
+        spans = zip(*(column.tolist() for column in columns), strict=True)
+        return [Statement(self.words[start:end].tolist(), count) for start, end, count in spans]
 
 
 def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]:
     """The place of each row, and whether it is among `ordered`; without `places`, they are in this order already."""
     if not len(ordered):
         return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
-    found = np.minimum(np.searchsorted(ordered, rows), len(ordered) - 1)
+    found = np.minimum(ordered.searchsorted(rows), len(ordered) - 1)
     return (found if places is None else places[found]), ordered[found] == rows
 
 

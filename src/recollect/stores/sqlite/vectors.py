@@ -234,7 +234,7 @@ class SqliteVectors(VectorIndex):
             positions = self._positions_of(block, stack, visible.view)
             chosen = live
             if visible.mask is not None and isinstance(positions, slice):
-                first, end = np.searchsorted(visible.positions, (positions.start, positions.stop))
+                first, end = visible.positions.searchsorted((positions.start, positions.stop))
                 places = visible.positions[first:end] - positions.start
                 yield _Chosen(block, positions, places if live is None else places[live[places]], sparing)
                 continue
@@ -288,7 +288,7 @@ class _Chosen:
 
     def at(self, places: Ints) -> _Chosen:
         """Some of these."""
-        return replace(self, places=places if self.places is None else self.places[places])
+        return _Chosen(self.block, self.where, places if self.places is None else self.places[places], self.sparing)
 
     def positions(self) -> Ints:
         """The positions of their records in the view."""
@@ -324,29 +324,34 @@ class _Parts:
     def best(self, scan: Scan, products: Products | None, wanted: int) -> tuple[Ints, Scores]:
         """The positions and cosines of at least the `wanted` nearest, and of all that tie with the last of them."""
         if products is None or self.count <= ALL_BELOW * wanted:
-            return self._exactly(scan, np.arange(self.count))
+            return _exactly(scan, self._parts)
         # As many as are wanted reach the lowest of these cosines, so what cannot reach it is not among them.
         likely = reached(products, wanted)
-        positions, cosines = self._exactly(scan, np.flatnonzero(products >= likely))
+        positions, cosines = _exactly(scan, self._at(np.flatnonzero(products >= likely)))
         lowest = np.sort(cosines)[-wanted]
         edge = lowest - 10.0**-DIGITS - max(scan.bound(part.block) for part in self._parts)
-        more = self._exactly(scan, np.flatnonzero((products >= edge) & (products < likely)))
+        more = _exactly(scan, self._at(np.flatnonzero((products >= edge) & (products < likely))))
         positions, cosines = np.concatenate([positions, more[0]]), np.concatenate([cosines, more[1]])
         # Below the edge only some were found. They must not take the places that duplicates leave.
         whole = cosines.round(DIGITS) >= lowest.round(DIGITS)
         return positions[whole], cosines[whole]
 
-    def _exactly(self, scan: Scan, numbers: Ints) -> tuple[Ints, Scores]:
-        bounds = np.searchsorted(numbers, self._starts).tolist()
-        chosen = [
+    def _at(self, numbers: Ints) -> list[_Chosen]:
+        """The vectors with some numbers, rising."""
+        bounds = numbers.searchsorted(self._starts).tolist()
+        return [
             part.at(numbers[first:end] - start)
             for part, start, first, end in zip(self._parts, self._starts, bounds, bounds[1:], strict=False)
             if first < end
         ]
-        if not chosen:
-            return np.zeros(0, dtype=np.int64), np.zeros(0)
-        vectors = np.concatenate([part.vectors() for part in chosen])
-        return np.concatenate([part.positions() for part in chosen]), scan.exactly(vectors)
+
+
+def _exactly(scan: Scan, parts: Sequence[_Chosen]) -> tuple[Ints, Scores]:
+    """The positions of vectors, and their exact products."""
+    if not parts:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    vectors = np.concatenate([part.vectors() for part in parts])
+    return np.concatenate([part.positions() for part in parts]), scan.exactly(vectors)
 
 
 def changed_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -67,11 +67,11 @@ class View:
         """For each segment with some of the positions: which of them, and their places in it."""
         if len(self.segments) == 1:
             return [(self.segments[0], slice(None), positions)]
-        of = np.searchsorted(self.starts, positions, side="right") - 1
+        of = self.starts.searchsorted(positions, side="right") - 1
         parts = []
-        for number in np.flatnonzero(np.bincount(of)).tolist():
-            chosen = np.flatnonzero(of == number)
-            parts.append((self.segments[number], chosen, positions[chosen] - self.starts[number]))
+        for number, start in enumerate(self.starts[:-1].tolist()):
+            if len(chosen := (of == number).nonzero()[0]):
+                parts.append((self.segments[number], chosen, positions[chosen] - start))
         return parts
 
     def gather(self, column: str, positions: Array) -> Any:
@@ -113,12 +113,17 @@ class View:
     def find(self, rows: Ints) -> Ints:
         """The position of the live copy of each row; -1 where there is none."""
         positions = np.full(len(rows), -1, dtype=np.int64)
-        for start, segment, live in zip(self.starts, self.segments, self.live, strict=False):
+        for start, _, places, here in self._places(rows):
+            positions[here] = places + start
+        return positions
+
+    def _places(self, rows: Ints) -> Iterator[tuple[int, Segment, Ints, Ints]]:
+        """For each segment its first position, the places of the live copies that it has, and of which rows."""
+        for start, segment, live in zip(self.starts.tolist(), self.segments, self.live, strict=False):
             places, here = segment.find(rows)
             if live is not None and len(live):
                 here &= live[places]
-            positions[here] = places[here] + start
-        return positions
+            yield start, segment, places[here], here.nonzero()[0]
 
     @cached_property
     def files(self) -> tuple[Segment, ...]:
@@ -140,11 +145,9 @@ class View:
 
     def statements(self, rows: Sequence[int]) -> list[Statement]:
         """The statements of rows; one that is not here makes none."""
-        positions = self.find(np.array(rows, dtype=np.int64))
-        here = np.flatnonzero(positions >= 0)
         found = [Statement()] * len(rows)
-        for segment, chosen, places in self.parts(positions[here]):
-            for at, made in zip(here[chosen].tolist(), segment.statements(places), strict=True):
+        for _, segment, places, here in self._places(np.array(rows, dtype=np.int64)):
+            for at, made in zip(here.tolist(), segment.statements(places), strict=True):
                 found[at] = made
         return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,7 +40,7 @@ class Visible:
     @cached_property
     def places(self) -> list[tuple[int, NDArray[np.int32]]]:
         """The admitted places of each segment, rising, and the number of the first of them among all positions."""
-        bounds = np.searchsorted(self.positions, self.view.starts).tolist()
+        bounds = self.positions.searchsorted(self.view.starts).tolist()
         return [
             (start, (self.positions[start:end] - offset).astype(np.int32))
             for start, end, offset in zip(bounds[:-1], bounds[1:], self.view.starts[:-1], strict=True)
@@ -50,7 +49,7 @@ class Visible:
     @cached_property
     def mean_length(self) -> float:
         """The mean length of the admitted records, in words."""
-        lengths = self.view.lengths if self.mask is None else self.view.lengths[self.mask]
+        lengths = self.view.lengths if self.mask is None else self.view.lengths[self.positions]
         return float(lengths.mean(dtype=np.float64)) or 1.0
 
     @cached_property
@@ -75,7 +74,7 @@ class VisibleSets:
     """A cache of the sets of recent filters, each valid until a record changes or the clock reaches its end."""
 
     def __init__(self) -> None:
-        self._sets: OrderedDict[tuple[Any, ...], _CachedSet] = OrderedDict()
+        self._sets: dict[tuple[Any, ...], _CachedSet] = {}
         self._lock = threading.Lock()
 
     def get(self, connection: Connection, where: Filter, view: View) -> Visible:
@@ -90,12 +89,13 @@ class VisibleSets:
         )  # fmt: skip
         moment = micros(where.moment) or 0
         with self._lock:
-            if key not in self._sets:  # sets of older views go: each holds the arrays of all its records
+            cached = self._sets.pop(key, None)
+            if cached is None:  # sets of older views go: each holds the arrays of all its records
                 old = [each for each in self._sets if each[-1] < view.serial]
                 for each in old if len(self._sets) < CACHED_SETS else (*old, next(iter(self._sets))):
                     self._sets.pop(each, None)
-            cached = self._sets.setdefault(key, _CachedSet())
-            self._sets.move_to_end(key)
+                cached = _CachedSet()
+            self._sets[key] = cached  # the last one used is at the end
         with cached.lock:
             if cached.visible is None or not cached.start <= moment < cached.visible.until:
                 cached.visible, cached.start = _select(connection, where, view), moment
@@ -173,10 +173,12 @@ def best(
     *,
     digits: int,
     above: float = -math.inf,
+    **facts: Any,
 ) -> RankedList:
     """The `depth` best positions by rounded score, newer, id; of records with the same text only the first.
 
-    Without `positions` the scores are those of the first positions. Only scores `above` some value count.
+    Without `positions` the scores are those of the first positions. Only scores `above` some value count. `facts` are
+    other fields of the list.
     """
     count = depth
     while True:
@@ -184,12 +186,12 @@ def best(
         chosen = head if positions is None else positions[head]
         leading, rounded = _leading(database, view, chosen, scores[head].round(digits), count)
         rows, folds, *others = view.columns(leading)
-        first, duplicates = distinct(list(zip(range(len(rows)), folds, rounded.tolist(), strict=True)), depth)
+        first, duplicates = distinct(folds, depth)
         if len(first) >= depth or len(leading) < count:
             break
         count *= 4
     if not first:
-        return RankedList("", duplicates=duplicates)
+        return RankedList("", duplicates=duplicates, **facts)
     columns: list[list[Any]] = [rows, rounded.tolist(), folds, *others]
     if len(first) < len(rows):
         columns = [[column[place] for place in first] for column in columns]
@@ -198,7 +200,7 @@ def best(
         rows, ordered, folds, times, importances, decays, files, lines,
         lambda chosen: read_records(database, chosen), view.statements,
     )  # fmt: skip
-    return RankedList("", entries, duplicates=duplicates)
+    return RankedList("", entries, duplicates=duplicates, **facts)
 
 
 def _head(scores: Scores, count: int, margin: float, above: float) -> Ints:
