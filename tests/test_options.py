@@ -110,11 +110,13 @@ def test_limits_of_http_and_mcp_are_within_those_of_the_settings():
 
 
 def test_filters_are_columns_of_the_filter():
-    """Each filter of the table sets a field of `Filter`; when a record was written is for rollbacks alone."""
+    """Each filter sets a field of `Filter`; others are for rollbacks alone, or come from the text of a query."""
     fields = {entry.name for entry in dataclasses.fields(Filter)}
     assert {option.column or option.name for option in FILTERS} == fields - {
         "scope",
         "now",
+        "phrases",
+        "without",
         "written_since",
         "written_until",
     }

@@ -243,6 +243,10 @@ class SearchOptions:
         None, "Sources to search, of keyword, vector and [[sources]]; by default all.", group=DEPTH, metavar="NAMES",
         label="Sources",
     )  # fmt: skip
+    plain: bool = option(
+        False, 'Read the query as plain text: no "phrases", -words, prefixes* and fields such as tag:work.',
+        group=DEPTH, places=(FLAG, HTTP),
+    )  # fmt: skip
     budget_ms: float | None = option(
         None, "Milliseconds after which the answer is made of the lists that have arrived.", group=DEPTH,
         bounds=POSITIVE, metavar="MS", places=(FLAG, HTTP), http_bounds=Bounds(1, 1e7),

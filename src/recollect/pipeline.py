@@ -161,6 +161,7 @@ class Pipeline:
         return failure
 
     def _warnings(self, query: Query, lists: Sequence[RankedList], stages: Sequence[StageTrace]) -> Iterator[str]:
+        yield from query.notes
         for ranked in lists:
             yield from ranked.warnings
         for ranked in lists:

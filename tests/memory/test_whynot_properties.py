@@ -104,7 +104,7 @@ def test_obstacles_agree_with_the_stores_filter(given_records: list[Record], whe
         for where in wheres:
             seen = {record.id for record in store.records.get([record.id for record in stored], where)}
             for record in stored:
-                found = obstacles(record, where)
+                found = obstacles(record, where, store.keywords.analyzer)
                 assert (not found) == (record.id in seen), (record, where, found)
                 event(f"obstacles: {min(len(found), 3)}")
 

@@ -26,6 +26,7 @@ DEFAULTS: Mapping[str, Any] = {
     "user": None, "agent": None, "session": None, "any_scope": False, "category": (), "tags": (), "kind": None,
     "origin": (), "author": (), "author_session": (),
     "path": None, "since": None, "until": None, "as_of": None, "superseded": False,
+    "phrases": (), "without": (),
 }  # fmt: skip
 
 HALF_LIVES = {"permanent": math.inf, "stable": 90.0, "active": 14.0, "session": 1.0, "checkpoint": 4 / 24}  # days
@@ -163,8 +164,27 @@ def obstacle(record: Record, o: Mapping[str, Any], now: datetime) -> str | None:
         "path": o["path"] and not below(record.path, o["path"]),
         "since": o["since"] and record.time < o["since"],
         "until": o["until"] and record.time >= o["until"],
+        "phrase": not all(has_phrase(record, phrase) for phrase in o["phrases"]),
+        "without": any(has_term(record, word) for word in o["without"]),
     }
     return next((name for name, hidden in hides.items() if hidden), None)
+
+
+def has_phrase(record: Record, phrase: str) -> bool:
+    """Whether the words of a phrase stand next to each other in the title or the text."""
+    wanted = re.findall(r"\w+", phrase.casefold())
+    for part in (record.title, record.text):
+        words = re.findall(r"\w+", unicodedata.normalize("NFKC", part).casefold())
+        if any(words[at : at + len(wanted)] == wanted for at in range(len(words))):
+            return True
+    return False
+
+
+def has_term(record: Record, word: str) -> bool:
+    """Whether the title or the text has a word with the same index term."""
+    analyzer = Analyzer()
+    terms = {token.term for part in (record.title, record.text) for token in analyzer.tokens(part)}
+    return next(analyzer.tokens(word)).term in terms
 
 
 def below(path: str | None, pattern: str) -> bool:

@@ -25,6 +25,7 @@ WORDS = (
     "heron", "Heron", "lake", "reeds", "boats", "boat", "dawn", "the", "in", "oar", "parse_config", "parseConfig",
     "1.0.21", "café", "straße", "STRASSE", "ﬁsh", "fish", "東京", "C++", "qqq",
 )  # fmt: skip
+PLAIN = ("heron", "lake", "reeds", "boats", "boat", "dawn", "fish", "the")  # words of phrases and exclusions
 FOREIGN = "qqq"  # a word that the embedder does not read
 AGES = [timedelta(days=days) for days in (-400, -30, -2, -1)] + [timedelta(microseconds=-86_400_000_001)]
 AHEAD = [timedelta(days=1), timedelta(days=30)]
@@ -242,6 +243,21 @@ def a_query(chance: random.Random) -> str:
     return chance.choice(["", " ", "unknown", FOREIGN, *[words] * 20])
 
 
+def with_operators(chance: random.Random, text: str) -> tuple[str, str, dict[str, tuple[str, ...]]]:
+    """Now and then a phrase and an excluded word: the text to search for, the query as it is written, and these."""
+    if not text.strip() or chance.random() < 0.8:
+        return text, text, {}
+    phrase = " ".join(chance.choices(PLAIN, k=chance.choice((1, 1, 2))))
+    without = chance.choice(PLAIN)
+    match chance.choice(("phrase", "without", "both")):
+        case "phrase":
+            return f"{text.strip()} {phrase}", f'{text} "{phrase}"', {"phrases": (phrase,)}
+        case "without":
+            return text.strip(), f"{text} -{without}", {"without": (without,)}
+    both = {"phrases": (phrase,), "without": (without,)}
+    return f"{phrase} {text.strip()}", f'"{phrase}" {text} -{without}', both
+
+
 @dataclass
 class Case:
     """A memory of random records, with the ids that it ever had."""
@@ -288,9 +304,10 @@ class Case:
             options = {name: value for name, value in options.items() if name not in SCOPED}
             memory = memory.within(a_scope(chance))
         world = world_of(self.memory, self.embedder, self.known)
-        answer = memory.search(text, **options)
+        text, written, wording = with_operators(chance, text)
+        answer = memory.search(written, **options)
         now = answer.query.filter.now
-        outcome = search(world, text, {**options, **memory.scope.as_dict()}, now)
+        outcome = search(world, text, {**options, **memory.scope.as_dict(), **wording}, now)
         check(described(answer), outcome)
         if any(ranking.source == "vector" for ranking in outcome.lists) and text.strip():
             everything = {**DEFAULTS, **memory.scope.as_dict(), "superseded": True}

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
 from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, UsageError
+from recollect.memory.asking import Asked
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
-from recollect.memory.validation import clean
 from recollect.models.embedders import is_self_contained
 from recollect.models.rerankers import RERANKERS, WIDTH, is_ready, passage
 from recollect.options import FILTERS, SEARCH, described
@@ -29,7 +29,7 @@ from recollect.pipeline import Pipeline, described_error
 from recollect.sources.local import HydeSource, KeywordSource, VectorSource
 from recollect.stages import Rerank, RerankScores, order
 from recollect.stores import exists, open_store
-from recollect.types import ExternalQuery, Filter, Notes, Query, Record, Reranker, Scope, Source, Store, Work
+from recollect.types import ExternalQuery, Notes, Query, Record, Reranker, Scope, Source, Store, Work
 from recollect.types.protocols import ExternalSystem
 
 if TYPE_CHECKING:
@@ -62,15 +62,15 @@ def with_options(method: F) -> F:
     return method
 
 
-def assemble(
-    memory: Memory, text: str, where: Filter, search: SearchOptions, work: Work | None
-) -> tuple[Pipeline, Query]:
-    """The query for a text, and the pipeline that answers it."""
-    if not isinstance(text, str):
-        raise UsageError(f"a query must be text, not {type(text).__name__}", hint='search("…")')
+def assemble(memory: Memory, asked: Asked, search: SearchOptions, work: Work | None) -> tuple[Pipeline, Query]:
+    """The query for what was asked, and the pipeline that answers it."""
+    where = asked.where
     deadline = None if search.budget_ms is None else time.monotonic() + search.budget_ms / 1000
     weights = search.weights() | {source.name: source.weight for source in memory.settings.sources}
-    query = Query(clean(text), search.limit, search.fetch_k, where, search, deadline, work, weights)
+    query = Query(
+        asked.text, search.limit, search.fetch_k, where, search, deadline, work, weights, asked.written, asked.prefixes,
+        asked.notes,
+    )  # fmt: skip
     # The store is read in the name of the scope: a database with row-level security then enforces it.
     store = memory.store.within(where.scope)
     embeddings = memory.embeddings.within(store.spaces, memory.caller)
@@ -291,7 +291,10 @@ class ExternalSources:
         from recollect.sources.external import Breaker, ExternalSource
         from recollect.sources.matcher import ResultMatcher
 
-        matcher = ResultMatcher(source.name, source.join, self._store.records, self._store.joins)
+        store = self._store
+        matcher = ResultMatcher(
+            source.name, source.join, store.records, store.joins, analyzer=lambda: store.keywords.analyzer
+        )
         breaker = Breaker(source.fingerprint, self._store.notes)
         return ExternalSource(source, open_system(source, self._settings), matcher, breaker)
 

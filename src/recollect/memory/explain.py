@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recollect.analysis import Analyzer
 from recollect.config.sources import RETRIEVERS
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.provenance import FIELDS
@@ -22,6 +23,7 @@ from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
 from recollect.options import FILTERS
 from recollect.pipeline import CUTS, Pipeline, reason
+from recollect.querylang import missing, parse, unwanted
 from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Candidate, Filter, Query, RankedList, RankedRows, Record, Scope, Store, Work
@@ -89,7 +91,7 @@ def _why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any],
     record = _resolved(view, store, *prepare(), target) if caller is None else _visible(view, store, target, caller)
     if isinstance(record, Verdict):
         return replace(record, target=target)
-    run = QueryRun(*prepare(), record)
+    run = QueryRun(*prepare(), record, store.keywords.analyzer)
     first = run.follow()
     places = {} if run.hidden else run.placements
     shown = None if foreign_parts(record, run.query.filter) else record
@@ -118,7 +120,7 @@ def _working_change(prepare: Callable[..., tuple[Pipeline, Query]], run: QueryRu
         change |= outcome.change
         if attempt >= PATIENT_TRIES:  # a larger limit reads deeper, which can move the record further down
             change |= {name: min(most[name], 4 * value) for name, value in outcome.change.items() if name in most}
-        outcome = QueryRun(*prepare(**change), run.record).follow()
+        outcome = QueryRun(*prepare(**change), run.record, run.analyzer).follow()
     return change if outcome.stage == "found" else {}
 
 
@@ -147,7 +149,7 @@ def _resolved(memory: Memory, store: Store, pipeline: Pipeline, query: Query, ta
         chunks = by_path.get(path) or by_path[target]
         if len({chunk.path for chunk in chunks}) > 1:
             raise UsageError(f"{target!r} could be several files", hint="name more of the path")
-        return _best_chunk(pipeline, query, chunks)
+        return _best_chunk(pipeline, query, chunks, store.keywords.analyzer)
     # A document of an external source has the name of the source before its id.
     sources = tuple(source for source in pipeline.sources if target.startswith(f"{source.name}:"))
     for reply in replace(pipeline, sources=sources).ask(query):
@@ -174,9 +176,9 @@ def _not_indexed(target: str, path: str, kind: str) -> Verdict:
     return Verdict("not indexed", reason, advice=f"recollect index {shlex.quote(path)}")
 
 
-def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record]) -> Record:
+def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record], analyzer: Analyzer) -> Record:
     """The chunk of a file that ranks best for the query: in the answer, or else however deep."""
-    candidates = {chunk.id: chunk for chunk in chunks if not obstacles(chunk, query.filter)}
+    candidates = {chunk.id: chunk for chunk in chunks if not obstacles(chunk, query.filter, analyzer)}
     if len(candidates) > 1:
         for result in pipeline(query).results:
             if result.record.id in candidates:
@@ -194,11 +196,12 @@ def foreign_parts(record: Record, where: Filter) -> list[str]:
     return [part for part in theirs if ours.get(part, theirs[part]) != theirs[part] and not where.any_scope]
 
 
-def obstacles(record: Record, where: Filter) -> list[Verdict]:
-    """Every part of the filter that hides the record; empty if it is visible."""
+def obstacles(record: Record, where: Filter, analyzer: Analyzer) -> list[Verdict]:
+    """Every part of the filter that hides the record; empty if it is visible. Excluded words need the `analyzer`."""
     if others := foreign_parts(record, where):  # other reasons would reveal what the record is
         return [Verdict("scope", f"out of scope: it belongs to another {' and another '.join(others)}")]
-    return [*_scope_and_time_obstacles(record, where), *_condition_obstacles(record, where)]
+    hiding = [*_scope_and_time_obstacles(record, where), *_condition_obstacles(record, where)]
+    return [*hiding, *_wording_obstacles(record, where, analyzer)]
 
 
 def _scope_and_time_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
@@ -241,12 +244,30 @@ def _condition_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
         yield Verdict("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
 
 
+def _wording_obstacles(record: Record, where: Filter, analyzer: Analyzer) -> Iterator[Verdict]:
+    for phrase in missing(where.phrases, record.title, record.text):
+        yield Verdict("phrase", f'it does not contain the phrase "{phrase}"', {"plain": True})
+    for wording in unwanted(where.without, record.title, record.text, analyzer):
+        yield Verdict("without", f"it contains {wording!r}, which the query excludes", {"plain": True})
+
+
+_STAGES = {"user": "scope", "before": "until"}  # fields of a query → the obstacles that they make, if the names differ
+
+
+def _is_of_text(stage: str, query: Query) -> bool:
+    """Whether an operator in the text of the query made an obstacle: then only a plain reading removes it."""
+    return any(stage in (part.kind, _STAGES.get(part.name, part.name)) for part in parse(query.written).parts)
+
+
 class QueryRun:
     """One run of the query, in which a record is followed. `hidden` are the parts of the filter that hide it."""
 
-    def __init__(self, pipeline: Pipeline, query: Query, record: Record) -> None:
-        self.pipeline, self.query, self.record = pipeline, query, record
-        self.hidden = obstacles(record, query.filter)
+    def __init__(self, pipeline: Pipeline, query: Query, record: Record, analyzer: Analyzer) -> None:
+        self.pipeline, self.query, self.record, self.analyzer = pipeline, query, record, analyzer
+        self.hidden = [
+            replace(each, change={"plain": True}) if query.written and _is_of_text(each.stage, query) else each
+            for each in obstacles(record, query.filter, analyzer)
+        ]
         deepest = query.work.deepest if query.work else None
         self.deepest = DEEP if deepest is None else deepest
         self._too_deep = f"beyond rank {self.deepest:,}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from recollect import config
 from recollect.config import Settings
 from recollect.errors import UsageError
+from recollect.memory.asking import read_query
 from recollect.memory.assembly import ExternalSources, Rerankers, assemble, with_options
 from recollect.memory.changes import changes
 from recollect.memory.closeness import ClosenessOf
@@ -375,7 +376,8 @@ class Memory(Importer):
         if for_model:
             search = search.for_model(reranks=search.rerank is None and self.rerankers.are_ready(search.rerank_model))
             where = where if filters.get("origin") or where.origins else trusting(where, search.trusted_origins)
-        return assemble(self, text, where, search, work)
+        asked = read_query(text, where, caller=self.caller, for_model=for_model, plain=search.plain)
+        return assemble(self, asked, search, work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Explain why a record is or is not in the answer to `text`, and which change of options would bring it back.

@@ -85,7 +85,7 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
     if "normalisation" in reads:
         fusion["normalisation"] = ranking.normalisation
     return {
-        "query": answer.query.text,
+        "query": answer.query.written or answer.query.text,
         "fusion": {**fusion, "weights": dict(answer.query.weights), "fetch_k": answer.query.fetch_k},
         "results": list(_result_dicts(answer, explain)),
         "likely": answer.likely,

@@ -5,14 +5,15 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from recollect.analysis import lead
+from recollect.analysis import Analyzer, lead
 from recollect.dataclass import dataclass
 from recollect.errors import SourceFailed
+from recollect.querylang import missing, unwanted
 from recollect.ranking import fold, fold_hash
 from recollect.types import Filter, Hit, Joins, Query, RankedList, Record, Records, Scope
 
@@ -168,7 +169,8 @@ class ResultMatcher:
     """Matches the rows of one source with records: by `id`, `path` or `text`, and by the path that an id stood for.
 
     If it is `scoped`, it serves callers bound to the query's scope. They must not notice records of other scopes, so
-    these are not looked at: a row that is another scope's record is shown like any other external document.
+    these are not looked at: a row that is another scope's record is shown like any other external document. `analyzer`
+    returns that of the store, by which excluded words are compared.
     """
 
     source: str
@@ -176,6 +178,7 @@ class ResultMatcher:
     records: Records
     joins: Joins
     scoped: bool = False
+    analyzer: Callable[[], Analyzer] = Analyzer
 
     def match(self, rows: Sequence[ExternalRow], query: Query) -> RankedList:
         """The rows as hits, in their order: each record and each text once, and only what the query may see."""
@@ -184,7 +187,7 @@ class ResultMatcher:
         hashes: set[bytes] = set()
         duplicates = 0
         for row, record in zip(rows, self._records_of(rows, query), strict=True):
-            if record is None:
+            if record is None or not self._is_worded(record, query.filter):
                 continue
             text_hash = record.text_hash
             if record.id in hits or text_hash in hashes:
@@ -214,10 +217,17 @@ class ResultMatcher:
         for row, key, text_hash, path in zip(rows, ids, hashes, paths, strict=True):
             record = by_id.get(key) or by_text.get(text_hash)
             if record is None and len({candidate.path for candidate in by_path.get(path, ())}) == 1:
-                record = nearest(by_path[path], row.text or query.text)
+                worded = [chunk for chunk in by_path[path] if self._is_worded(chunk, where)]
+                record = nearest(worded or by_path[path], row.text or query.text)
             if record is None and not (key in taken[0] or text_hash in taken[1] or path in hidden):
                 record = self._external(row, path, where)
             yield record
+
+    def _is_worded(self, record: Record, where: Filter) -> bool:
+        """Whether a record contains the phrases of a filter, and nothing that it excludes."""
+        if missing(where.phrases, record.title, record.text):
+            return False
+        return not where.without or not any(unwanted(where.without, record.title, record.text, self.analyzer()))
 
     def _paths(self, rows: Sequence[ExternalRow], scope: Scope) -> list[str]:
         """The path of each row: its own, or else the one that its id had in an earlier query of the same scope."""

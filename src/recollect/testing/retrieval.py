@@ -71,6 +71,8 @@ def some_filters(chance: random.Random) -> Iterator[Filter]:
             until=chance.choice(MAYBE),
             as_of=chance.choice(MAYBE),
             superseded=chance.choice([False, False, True]),
+            phrases=chance.choice([(), (), (), ("heron",), ("lake boat",), ("the", "in")]),
+            without=chance.choice([(), (), (), ("boats",), ("dawn", "lake heron")]),
             now=NOON,
         )
 

@@ -185,7 +185,8 @@ class Filter:
     """Which records a query may return. Every source applies it before ranking.
 
     `since` and `until` are about the time that a record tells of; `written_since` and `written_until` about when it was
-    stored or its text was changed.
+    stored or its text was changed. A record contains all `phrases` and nothing of `without`, which are words, compared
+    by their index terms, and phrases: `querylang` has the rules.
     """
 
     scope: Scope = GLOBAL
@@ -203,6 +204,8 @@ class Filter:
     any_scope: bool = False
     written_since: datetime | None = None
     written_until: datetime | None = None
+    phrases: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     now: datetime = field(default_factory=now)
 
     @property

@@ -53,6 +53,8 @@ class Query:
 
     `weights` are the weights of the sources by name; a source without one has weight 1. At the `deadline` (a time of
     `time.monotonic`) the answer is made of what has arrived. When the limits of `work` are reached, an error is raised.
+    If the query has operators (`querylang`), `text` is what is left to search for, and `written` the whole query as the
+    user wrote it; `notes` say what was read as plain text. Words that begin with one of the `prefixes` match, too.
     """
 
     text: str
@@ -63,6 +65,9 @@ class Query:
     deadline: float | None = None
     work: Work | None = field(default=None, repr=False, compare=False)
     weights: Mapping[str, float] = field(default_factory=dict)
+    written: str = ""
+    prefixes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise an error if the request was cancelled or took too long."""

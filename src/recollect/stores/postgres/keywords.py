@@ -18,9 +18,10 @@ from recollect.errors import StoreError
 from recollect.frequencies import idf, shares
 from recollect.stores.database import K1, B, SqlKeywords
 from recollect.stores.postgres.connections import Connection, run
-from recollect.stores.postgres.database import DIALECT, MAX_TRIES, PostgresDatabase
+from recollect.stores.postgres.database import MAX_TRIES, PostgresDatabase
 from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
 from recollect.stores.postgres.rows import COLUMNS, in_scopes, passing, ranked_rows, row_reader, selects_rows
+from recollect.stores.postgres.wording import POSTING, matching
 from recollect.stores.rows import Condition, meta, set_meta
 from recollect.types import Filter, RankedList
 
@@ -37,7 +38,6 @@ BULK_MEMORY = "256MB"
 SPARSE, DENSE = 8, 1_000_000
 """Rows are looked up in a table, unless their numbers span so much more than their count that sorting is faster."""
 
-_POSTING = np.dtype([("row", ">i8"), ("count", ">f4"), ("length", ">i4")])
 _ELEMENT = np.dtype([("size", ">i4"), ("value", ">i8")])  # of a bigint[], as the server sends it
 _ARRAY_HEAD = 20  # bytes before the elements
 
@@ -199,7 +199,7 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -
     """Read what the score of a query needs, in one round trip."""
     scoped, scopes = in_scopes(where)
     of_fields = selects_rows(where)
-    selected, values = DIALECT.matching(where) if of_fields else passing(where)
+    selected, values = matching(connection, where) if of_fields else passing(where)
     statements: list[Condition] = [
         ("SELECT value FROM meta WHERE key = 'keywords'", []),
         (f"SELECT array_send(array_agg(row)), sum(length) FROM records WHERE {selected}", values),
@@ -216,11 +216,11 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -
     unmerged: dict[int, bytes] = dict(cursors[5].fetchall())
     found = []
     for place, (block,) in enumerate(cursors[4], 1):
-        postings = np.frombuffer(block or b"", _POSTING)
+        postings = np.frombuffer(block or b"", POSTING)
         if removed:
             postings = postings[~_among(postings, _numbers(removed))]
         if place in unmerged:
-            postings = np.concatenate([postings, np.frombuffer(unmerged[place], _POSTING)])
+            postings = np.concatenate([postings, np.frombuffer(unmerged[place], POSTING)])
         if of_fields or listed.size:
             postings = postings[_among(postings, listed) == of_fields]
         found.append(postings)

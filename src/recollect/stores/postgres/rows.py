@@ -1,7 +1,7 @@
 """Rows of `records`: statements in PostgreSQL's dialect, scopes by number, and what a filter lets through."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from recollect.stores.postgres.connections import Connection
@@ -49,11 +49,12 @@ def in_scopes(where: Filter) -> Condition:
 
 
 def selects_rows(where: Filter) -> bool:
-    """Whether a filter is on fields or on a time in the past, so that its rows are selected.
+    """Whether a filter is on fields, on words or on a time in the past, so that its rows are selected.
 
     Otherwise all rows of its scopes are admitted except a few, those of `passing`.
     """
-    return bool(where.as_of or any(DIALECT.of_fields(replace(where, origins=()) if unusual_origins(where) else where)))
+    fields = DIALECT.of_fields(replace(where, origins=()) if unusual_origins(where) else where)
+    return bool(where.as_of or where.phrases or where.without or any(fields))
 
 
 def passing(where: Filter) -> Condition:
@@ -63,35 +64,6 @@ def passing(where: Filter) -> Condition:
     if origins := unusual_origins(where):
         hidden, values = f"({hidden} OR origin = ANY(%s))", [*values, origins]
     return all_of([("forgotten_at IS NULL", []), in_scopes(where), (hidden, values)])
-
-
-@dataclass(frozen=True, slots=True)
-class FilteredRows:
-    """What a filter lets through, as a condition on the columns `row` and `scope`, and how many records that are.
-
-    Usually that is some scopes without hidden rows.
-    """
-
-    condition: Condition
-    count: int
-
-
-def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
-    """Prepare a filter for index scans."""
-    scopes = in_scopes(where)
-    if selects_rows(where):
-        condition, values = DIALECT.matching(where)
-        row = connection.execute(f"SELECT count(*) FROM records WHERE {condition}", values).fetchone()
-        rows = (f"row IN (SELECT row FROM records WHERE {condition})", values)
-        return FilteredRows(all_of([scopes, rows]), int(row[0]) if row else 0)
-    condition, values = passing(where)
-    with connection.pipeline():
-        listed = connection.execute(f"SELECT row FROM records WHERE {condition}", values)
-        tallied = connection.execute(f"SELECT coalesce(sum(records), 0) FROM tallies WHERE {scopes[0]}", scopes[1])
-    hidden = [row for (row,) in listed]
-    (count,) = tallied.fetchone() or (0,)
-    rows = ("row NOT IN (SELECT unnest(%s::bigint[]))", [hidden]) if hidden else ("true", [])
-    return FilteredRows(all_of([scopes, rows]), int(count) - len(hidden))
 
 
 def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) -> tuple[Sequence[Hit], int]:

@@ -14,7 +14,8 @@ from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
-from recollect.stores.postgres.rows import COLUMNS, FilteredRows, filtered_rows, ranked_rows, row_reader
+from recollect.stores.postgres.rows import COLUMNS, ranked_rows, row_reader
+from recollect.stores.postgres.wording import FilteredRows, filtered_rows
 from recollect.stores.rows import Condition, check_dimension, passage_hash
 from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors

@@ -107,7 +107,8 @@ class Index:
 
     def visible(self, connection: Connection, where: Filter) -> Visible:
         """The records that a filter admits in a connection's snapshot."""
-        return self._sets.get(connection, where, self.view(connection))
+        view = self.view(connection)  # which may change the analyzer
+        return self._sets.get(connection, where, view, self.analyzer)
 
     def lag(self, connection: Connection) -> int:
         """How many changes are not indexed. A few that the next search reads by itself do not count."""

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.analysis import Analyzer
 from recollect.stores.rows import all_of, distinct, from_row, micros
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import DIALECT, Connection, integers
 from recollect.stores.sqlite.segments import NEVER, Array, Ints, Mask, Segment
 from recollect.stores.sqlite.views import View
+from recollect.stores.sqlite.wording import worded
 from recollect.types import Filter, RankedList, RankedRows, Record, Scope
 
 CACHED_SETS = 32
@@ -77,15 +79,15 @@ class VisibleSets:
         self._sets: dict[tuple[Any, ...], _CachedSet] = {}
         self._lock = threading.Lock()
 
-    def get(self, connection: Connection, where: Filter, view: View) -> Visible:
-        """The set of `where` in this connection's snapshot, whose view is `view`.
+    def get(self, connection: Connection, where: Filter, view: View, analyzer: Analyzer) -> Visible:
+        """The set of `where` in this connection's snapshot, whose view is `view`, made by `analyzer`.
 
         Of several threads that need the same set at once, one builds it.
         """
         key = (
             where.scope, where.any_scope, where.superseded, where.as_of, where.kinds, where.categories, where.tags,
             where.path, where.since, where.until, where.origins, where.authors, where.author_sessions,
-            where.written_since, where.written_until, view.serial,
+            where.written_since, where.written_until, where.phrases, where.without, view.serial,
         )  # fmt: skip
         moment = micros(where.moment) or 0
         with self._lock:
@@ -98,11 +100,11 @@ class VisibleSets:
             self._sets[key] = cached  # the last one used is at the end
         with cached.lock:
             if cached.visible is None or not cached.start <= moment < cached.visible.until:
-                cached.visible, cached.start = _select(connection, where, view), moment
+                cached.visible, cached.start = _select(connection, where, view, analyzer), moment
             return cached.visible
 
 
-def _select(connection: Connection, where: Filter, view: View) -> Visible:
+def _select(connection: Connection, where: Filter, view: View, analyzer: Analyzer) -> Visible:
     moment = micros(where.moment) or 0
     parts = [_admitted(segment, where, moment) for segment in view.segments]
     mask = view.mask
@@ -118,6 +120,8 @@ def _select(connection: Connection, where: Filter, view: View) -> Visible:
         chosen = np.zeros(view.total, dtype=np.bool_)
         chosen[positions[positions >= 0]] = True
         mask = chosen if mask is None else chosen & mask
+    if where.phrases or where.without:
+        mask = worded(connection, where, view, mask, analyzer)
     ends = (_next_event(segment, moment) for segment in view.segments)
     return Visible(view, mask, NEVER if where.as_of else min(ends, default=NEVER))
 

@@ -1,0 +1,126 @@
+"""From the text of a query to what is searched and the filter: the operators of the query language, applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from recollect.errors import UsageError
+from recollect.memory.validation import clean, parse_time
+from recollect.querylang import TEXT, Part, parse
+from recollect.types import Filter, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a query asks for: the text to search for, the filter, prefixes of words, and notes for the user.
+
+    `written` is the whole query, if it has operators.
+    """
+
+    text: str
+    where: Filter
+    written: str = ""
+    prefixes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_query(text: str, where: Filter, *, caller: Scope | None, for_model: bool, plain: bool) -> Asked:
+    """Read a query. Its fields narrow the filter; what they cannot do is plain text, with a note.
+
+    A scoped caller cannot choose a user, and neither can a model, whose scope is that of its server.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"a query must be text, not {type(text).__name__}", hint='search("…")')
+    text = clean(text)
+    parsed = parse(text) if not plain else None
+    if parsed is None or (len(parsed.parts) == 1 and parsed.parts[0].kind == TEXT):
+        return Asked(text, where, notes=parsed.notes if parsed else ())
+    reader = _Reader(where, may_choose_user=caller is None and not for_model)
+    for part in parsed.parts:
+        reader.read(part)
+    words = " ".join(reader.words)
+    if not words and not reader.where.phrases and not reader.values:
+        note = "an exclusion needs something to search for: the query is plain text"
+        return Asked(text, where, notes=(*parsed.notes, note))
+    notes = (*parsed.notes, *reader.notes)
+    if not reader.applied:
+        return Asked(text, where, notes=notes)
+    # Among filtered records, their values are all that there is to rank by.
+    return Asked(words or " ".join(reader.values), reader.where, text, tuple(reader.prefixes), notes)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Applies the parts of a query one by one."""
+
+    where: Filter
+    may_choose_user: bool
+    words: list[str] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    applied: int = 0
+    _categories: tuple[str, ...] = ()
+
+    def read(self, part: Part) -> None:
+        """Narrow the filter, or add words to search for."""
+        match part.kind:
+            case "phrase":
+                self.where = replace(self.where, phrases=(*self.where.phrases, part.value))
+                self.words.append(part.value)
+            case "without":
+                self.where = replace(self.where, without=(*self.where.without, part.value))
+            case "prefix":
+                self.prefixes.append(part.value)
+                self.words.append(part.value)
+            case "field":
+                if reason := self._refused(part):
+                    self.notes.append(f"{part.raw} is plain text: {reason}")
+                    self.words.append(part.raw)
+                    return
+                self.values.append(part.value)
+            case _:
+                self.words.append(part.value)
+                return
+        self.applied += 1
+
+    def _refused(self, part: Part) -> str:
+        """Narrow the filter by a field; if that cannot be done, the reason."""
+        where, value = self.where, part.value
+        match part.name:
+            case "tag":
+                self.where = replace(where, tags=(*where.tags, value))
+            case "path" if where.path is not None:
+                return "a path is chosen already"
+            case "path":
+                self.where = replace(where, path=value)
+            case "category" if where.categories != self._categories:
+                return "a category is chosen already"
+            case "category":
+                self._categories = (*self._categories, value)
+                self.where = replace(where, categories=self._categories)
+            case "user":
+                return self._choose_user(value)
+            case _:
+                return self._limit_time(part)
+        return ""
+
+    def _choose_user(self, user: str) -> str:
+        scope = self.where.scope
+        if scope.user == user:
+            return ""
+        if scope.user is not None or not self.may_choose_user or self.where.any_scope:
+            return "another user cannot be chosen here"
+        self.where = replace(self.where, scope=replace(scope, user=user))
+        return ""
+
+    def _limit_time(self, part: Part) -> str:
+        try:
+            at = parse_time(part.value)
+        except UsageError as error:
+            return f"{error.message} ({error.hint})"
+        if at is not None and part.name == "since":
+            self.where = replace(self.where, since=max(at, self.where.since or at))
+        elif at is not None:
+            self.where = replace(self.where, until=min(at, self.where.until or at))
+        return ""

@@ -1,0 +1,123 @@
+"""The query language: what is an operator, what is plain text, and which records contain a wording."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.analysis import Analyzer
+from recollect.querylang import has_phrase, is_word, needed_terms, parse, term_of, unwanted
+
+
+@pytest.mark.parametrize(
+    ("query", "parts"),
+    [
+        ('"two weeks off"', ["phrase:two weeks off"]),
+        ("“two weeks off”, please", ["phrase:two weeks off", "text:, please"]),
+        ("job queue -redis", ["text:job queue", "without:redis"]),
+        ('queue -"dead letter"', ["text:queue", "without:dead letter"]),
+        ("-東京 旅行", ["without:東京", "text:旅行"]),
+        ("tardig* water", ["prefix:tardig", "text:water"]),
+        ("tag:work path:notes/a.md plan", ["tag:work", "path:notes/a.md", "text:plan"]),
+        ('category:decision user:ada since:2w before:"last week"',
+         ["category:decision", "user:ada", "since:2w", "before:last week"]),
+        ('path:"my notes/a b.md" x', ["path:my notes/a b.md", "text:x"]),
+    ],
+)  # fmt: skip
+def test_operators(query: str, parts: list[str]) -> None:
+    """An operator stands at the start of a word and has a value."""
+    parsed = parse(query)
+    assert [f"{part.name or part.kind}:{part.value}" for part in parsed.parts] == parts
+    assert not parsed.notes
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ada@example.org", "https://example.org/a:b?c=-d", "std::map", "C:\\x", "note: buy milk", "tag: work", "tag:",
+        "tag::x", "a -b", "-5 degrees", "state-of-the-art", "a - b", "--force", "-", "*", "**bold**", "SELECT * FROM x",
+        "foo*bar", "a*", "2*", '12" pipe', '{"a": "b"}', "TAG:work", "mytag:work", 'path://x?"', "-tag:work", "",
+        "x" * 5000 + " -word",
+    ],
+)  # fmt: skip
+def test_plain_text(query: str) -> None:
+    """Addresses, code, prose and long pasted texts are plain text, without a note."""
+    parsed = parse(query)
+    assert [part.raw for part in parsed.parts] == ([query] if query.strip() or not query else [])
+    assert not parsed.notes
+
+
+@pytest.mark.parametrize("query", ['"two weeks off', "rm -rf", '""', '"::"', 'well -"known', 'tag:""'])
+def test_broken_operators_are_plain_text_with_a_note(query: str) -> None:
+    """What looks like an operator and is none is named."""
+    parsed = parse(query)
+    assert [part.kind for part in parsed.parts] == ["text"]
+    assert len(parsed.notes) == 1
+    assert "plain text" in parsed.notes[0]
+
+
+@given(st.text(alphabet='"“”„-*: \nabtgusertag:é東1_.', max_size=60))
+def test_no_word_of_a_query_is_lost(query: str) -> None:
+    """Whatever the query is, its parts stand in their order, and only white space is between them."""
+    at = 0
+    for part in parse(query).parts:
+        start = query.index(part.raw, at)
+        assert not query[at:start].strip()
+        at = start + len(part.raw)
+    assert not query[at:].strip()
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "holds"),
+    [
+        ("two weeks off", "She asked for Two **weeks**\n off.", True),
+        ("two weeks off", "two weeks offline", False),
+        ("two weeks off", "two or three weeks off", False),
+        ("1.0.21", "release 1.0.21-beta", True),
+        ("1.0.2", "release 1.0.21", False),
+        ("0.21", "release 1.0.21", False),
+        ("std::map", "a std::map<int>", True),
+        ("C++", "written in C++.", True),
+        ("C++", "written in C.", False),
+        ("京都", "東京都の夜", True),
+        ("straße", "in der STRASSE", True),
+        ("parseConfig", "self.parseConfig(x)", True),
+    ],
+)
+def test_phrases(phrase: str, text: str, holds: bool) -> None:
+    """A phrase is its words next to each other, in any case, with any punctuation between them."""
+    assert has_phrase(phrase, "", text) is holds
+    terms = {token.term for token in Analyzer().tokens(text)}
+    if holds:
+        assert all(any(set(one) <= terms for one in words) for words in needed_terms(phrase, Analyzer()))
+
+
+WORDS = st.sampled_from(
+    ["two", "Weeks", "off", "the", "parse_config", "1.0.21", "we'll", "h200", "東京", "don't", "A-b"]
+)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=5), st.data())
+def test_records_with_a_phrase_have_its_terms(words: list[str], data: st.DataObject) -> None:
+    """So the index leads to every record that contains the phrase."""
+    text = " ".join(words)
+    start = data.draw(st.integers(0, len(words) - 1))
+    phrase = " ".join(words[start : data.draw(st.integers(start + 1, len(words)))])
+    terms = {token.term for token in Analyzer().tokens(text)}
+    assert has_phrase(phrase, text)
+    assert all(any(set(one) <= terms for one in alternatives) for alternatives in needed_terms(phrase, Analyzer()))
+
+
+def test_exclusions_are_compared_by_index_term() -> None:
+    """`-install` excludes "installing"; a word with a hyphen is a phrase."""
+    analyzer = Analyzer()
+    text = "Installing is state of the art"
+    assert list(unwanted(["install", "redis", "state-of-the-art"], "", text, analyzer)) == [
+        "install",
+        "state-of-the-art",
+    ]
+    assert [is_word(word) for word in ("install", "C++", "state-of-the-art", "東京", "two words")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    assert term_of("parse_config", analyzer) == "parseconfig"
