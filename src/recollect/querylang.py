@@ -42,7 +42,7 @@ _SPACELESS = re.compile(
 )
 
 
-class Part(NamedTuple):
+class QueryPart(NamedTuple):
     """A piece of a query: what it is, as it was written, and its value; a field has a name."""
 
     kind: str
@@ -51,18 +51,18 @@ class Part(NamedTuple):
     name: str = ""
 
 
-class Parsed(NamedTuple):
+class ParsedQuery(NamedTuple):
     """The parts of a query in their order, and notes about what looks like an operator and is none."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[QueryPart, ...]
     notes: tuple[str, ...] = ()
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> ParsedQuery:
     """The parts of a query. Never fails: what is no operator is text."""
     if len(text) > LONGEST or not _MAY_HAVE.search(text):
-        return Parsed((Part(TEXT, text, text),))
-    parts, notes, end = list[Part](), list[str](), 0
+        return ParsedQuery((QueryPart(TEXT, text, text),))
+    parts, notes, end = list[QueryPart](), list[str](), 0
     for match in _OPERATOR.finditer(text):
         if match["open"]:
             notes.append(f"the quotation mark before {_word_at(text, match.end())!r} is not closed: it is plain text")
@@ -73,35 +73,35 @@ def parse(text: str) -> Parsed:
             parts += _plain(text[end : match.start()])
             parts.append(part)
             end = match.end()
-    return Parsed((*parts, *_plain(text[end:])), tuple(notes))
+    return ParsedQuery((*parts, *_plain(text[end:])), tuple(notes))
 
 
-def _plain(text: str) -> list[Part]:
-    return [Part(TEXT, text, text.strip())] if text.strip() else []
+def _plain(text: str) -> list[QueryPart]:
+    return [QueryPart(TEXT, text, text.strip())] if text.strip() else []
 
 
 def _word_at(text: str, start: int) -> str:
     return text[start : start + 30].split(maxsplit=1)[0]
 
 
-def _part(match: re.Match[str]) -> tuple[Part | None, str]:
+def _part(match: re.Match[str]) -> tuple[QueryPart | None, str]:
     """The operator that a match is, or None and perhaps the reason why it is plain text."""
     raw = match.group()
     if (prefix := match["prefix"]) is not None:
-        return Part(PREFIX, raw, prefix), ""
+        return QueryPart(PREFIX, raw, prefix), ""
     if (word := match["word"]) is not None:
         word = word.rstrip(".-'’")
         if word.isascii() and len(word) < LEAST_EXCLUDED:
             note = f"{raw} is plain text: an excluded word has {LEAST_EXCLUDED} letters or more"
             return None, note if len(word) > 1 else ""
-        return Part(WITHOUT, raw, word), ""
+        return QueryPart(WITHOUT, raw, word), ""
     if (name := match["field"]) is not None:
         value = next(filter(None, (match["value"], match["value_curly"], match["bare"])), "").strip()
-        return (Part(FIELD, raw, value, name), "") if value else (None, f"{raw} is plain text: it has no value")
+        return (QueryPart(FIELD, raw, value, name), "") if value else (None, f"{raw} is plain text: it has no value")
     phrase = (match["phrase"] or match["phrase_curly"] or "").strip()
     if not _PIECE.search(phrase):
         return None, f"{raw} is plain text: there is no word between the quotation marks"
-    return Part(WITHOUT if match["minus"] else PHRASE, raw, phrase), ""
+    return QueryPart(WITHOUT if match["minus"] else PHRASE, raw, phrase), ""
 
 
 # -- which records contain a wording -----------------------------------------------------------------------

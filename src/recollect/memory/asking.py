@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from recollect.errors import UsageError
 from recollect.memory.validation import clean, parse_time
-from recollect.querylang import TEXT, Part, parse
+from recollect.querylang import TEXT, QueryPart, parse
 from recollect.types import Filter, Scope
 
 
@@ -62,7 +62,7 @@ class _Reader:
     applied: int = 0
     _categories: tuple[str, ...] = ()
 
-    def read(self, part: Part) -> None:
+    def read(self, part: QueryPart) -> None:
         """Narrow the filter, or add words to search for."""
         match part.kind:
             case "phrase":
@@ -84,7 +84,7 @@ class _Reader:
                 return
         self.applied += 1
 
-    def _refused(self, part: Part) -> str:
+    def _refused(self, part: QueryPart) -> str:
         """Narrow the filter by a field; if that cannot be done, the reason."""
         where, value = self.where, part.value
         match part.name:
@@ -114,7 +114,7 @@ class _Reader:
         self.where = replace(self.where, scope=replace(scope, user=user))
         return ""
 
-    def _limit_time(self, part: Part) -> str:
+    def _limit_time(self, part: QueryPart) -> str:
         try:
             at = parse_time(part.value)
         except UsageError as error:
