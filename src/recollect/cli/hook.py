@@ -173,7 +173,7 @@ def _block(
     budget_ms = max(LEAST_MS, (until - time.monotonic()) * 1000)
     limit = memory.settings.search.limit
     deeper = limit + min(len(state.shown), DEEPER)
-    asked = {"limit": deeper, "budget_ms": budget_ms, "plain": True}
+    asked: dict[str, Any] = {"limit": deeper, "budget_ms": budget_ms, "plain": True}
     answer = memory.search(query, for_model=True, **asked, **filters_of(options))
     new = [result for result in answer.results if state.is_new(result.record)][:limit]
     if not new:
