@@ -272,3 +272,42 @@ def test_newcomer_changes_the_model(run, notes, home):
     assert run(*shown[shown.index("recollect migrate") :].split()[1:]).out == "deleted: 34 vectors of hashing:256\n"
     assert run("migrate").out.startswith("nothing to migrate")
     assert run("search", "how do I bleed the radiators?", "--json").json["trace"]["mode"] == "hybrid"
+
+
+@pytest.mark.parametrize("words", [("embed",), ("index", NOTES), ("watch", NOTES, "--once")])
+def test_command_says_that_it_moves_to_the_model_of_the_settings(run, notes, words):
+    """Before it computes vectors of another model, with the command that compares first; afterwards it is silent."""
+    user_file().write_text('embedder = "hashing:64"\n')
+    moved = run(*words)
+    assert moved.code == 0
+    assert moved.err.count("searches move from hashing:256 to hashing:64 when its vectors are complete") == 1
+    assert "`recollect migrate --embedder hashing:64 --evaluate` instead compares" in moved.err
+    assert answering(run) == "hashing:64"
+    assert "searches move" not in run(*words).err
+
+
+def test_migration_does_not_advise_itself(run, notes):
+    """`migrate --switch` moves without a word about comparing instead."""
+    moved = run("migrate", "--embedder", "hashing:64", "--switch")
+    assert (moved.code, answering(run)) == (0, "hashing:64")
+    assert "searches move" not in moved.err
+
+
+def test_set_that_is_no_folder_is_refused_with_the_way_to_make_one(run, notes, home):
+    """The hint is about sets for one's own store, not about sets with a corpus."""
+    for name, words in (("nofolder", "nofolder is no folder"), (".", "holds no queries.jsonl")):
+        refused = run("migrate", "--embedder", "hashing:64", "--evaluate", name)
+        assert (refused.code, words in refused.err) == (2, True)
+        assert "recollect eval make-set" in refused.err
+        assert "corpus.jsonl" not in refused.err
+
+
+def test_store_without_vectors_is_told_of_embed(run, monkeypatch):
+    """By `status` and `migrate`, until `embed` has run; not where keyword search is all that is wanted."""
+    run("add", "The spare key is under the blue pot.")
+    assert "recollect embed" not in run("status").err + run("migrate").err
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    assert "1 record without a vector: `recollect embed`" in run("status").err
+    assert "the store has no vectors yet: `recollect embed`" in run("migrate").err
+    run("embed")
+    assert "recollect embed" not in run("status").err + run("migrate").err

@@ -225,7 +225,7 @@ def _print_rollback(rollback: Rollback) -> None:
 @_record_id
 @click.option("--follow", "-f", is_flag=True, help="Go on with new changes until Ctrl-C; JSON line by line.")
 def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> None:
-    """Show every change to the record ID, oldest first."""
+    """Show every change to the record ID, oldest first: its number, when, what was done."""
     with open_memory(options, reads=True) as memory:
         record_id = memory.resolve(record_named(memory, record_id))
         if not follow:

@@ -117,6 +117,8 @@ def _start_filling(memory: Memory, options: Mapping[str, Any]) -> int:
     from recollect.memory.filling import start
     from recollect.stores import kind_of
 
+    if move := memory.embeddings.move():
+        notice(move)
     place, scope = memory.settings.place, memory.scope.as_dict()
     config = common_options(options)["config"]
     flags = [f"--{part}={name}" for part, name in scope.items()] + ([f"--config={config}"] if config else [])

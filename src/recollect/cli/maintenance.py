@@ -56,13 +56,15 @@ def status(egress: bool, as_json: bool, **options: Any) -> None:
         return
     with open_memory(options, reads=True) as memory:
         state = memory.status()
-        place = memory.settings.place
+        place, configured = memory.settings.place, memory.embeddings.configured
     if not state["records"]["total"]:
         state |= _if_missing(place)
     rows = [(name, as_text(value)) for name, value in state.items() if not isinstance(value, dict)]
     tables = [(name, table) for name, table in state.items() if isinstance(table, dict)]
     rows += [(f"{name}.{key}", as_text(value)) for name, table in tables for key, value in table.items()]
     emit(as_json, state, lambda: print_table(rows))
+    if configured and state["vectors"]["without"] and "background" not in state["vectors"]:
+        notice(f"{counted(state['vectors']['without'], 'record')} without a vector: `recollect embed` computes them")
 
 
 def _if_missing(place: str) -> dict[str, Any]:

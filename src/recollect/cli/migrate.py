@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from recollect.memory.migration import Migration
 
 EMPTY = "nothing to migrate: there are no records"
+NO_VECTORS = "the store has no vectors yet: `recollect embed` computes them with the model of the settings"
 NOTHING = "nothing to migrate: the settings and this release ask for no other model, language or chunks"
 THERE = "nothing to migrate: the store already has what the flags name"
 UNUSED = "there are no vectors that do not answer"
@@ -161,6 +162,8 @@ def _show(memory: Memory, wanted: Sequence[Migration], as_json: bool, *, nothing
     rows += [(f"vectors of {one.embedder}", f"{count:,} that do not answer", _drop(one.embedder))
              for one, count in rest.items()]  # fmt: skip
     emit(as_json, value, lambda: print_table(rows) if rows else echo(nothing))
+    if memory.embeddings.configured and memory.store.spaces.active is None:
+        notice(NO_VECTORS)
 
 
 def _command(step: Migration, *, switch: bool = False) -> str:

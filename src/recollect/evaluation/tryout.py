@@ -59,8 +59,9 @@ def questions_for(memory: Memory, folder: Path | None, bars: Bars = lambda _: No
         return _made(memory, bars)
     if (folder / "corpus.jsonl").is_file():
         raise UsageError(f"{folder} has a corpus of its own, so it says nothing about your store", hint=OWN_SET)
-    if folder.is_dir() and not (folder / "queries.jsonl").is_file():
-        raise UsageError(f"{folder} holds no queries.jsonl", hint=OWN_SET)
+    if not (folder / "queries.jsonl").is_file():
+        lacks = "holds no queries.jsonl" if folder.is_dir() else "is no folder"
+        raise UsageError(f"{folder} {lacks}", hint=OWN_SET)
     (dataset,) = read_dataset(folder)
     return dataset
 

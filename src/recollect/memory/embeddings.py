@@ -188,6 +188,14 @@ class Embeddings:
         active = self._spaces.active
         return active is not None and active.fingerprint == self._embedder().fingerprint
 
+    def move(self) -> str | None:
+        """The move to another model that computing the missing vectors ends with, in words. Opens no model."""
+        active = self._spaces.active
+        if active is None or active.embedder == self.name or not self._spaces.open(active).coverage()[0]:
+            return None
+        moves = f"searches move from {model_label(active.embedder)} to {self.name} when its vectors are complete"
+        return f"{moves}; `recollect migrate --embedder {self.name} --evaluate` instead compares the two first"
+
     def lacking(self) -> int:
         """How many records have no vector of the configured model."""
         return self._spaces.open(self._configured()[1]).coverage()[1]

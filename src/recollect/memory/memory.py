@@ -269,7 +269,12 @@ class Memory(Importer):
 
     @traced("embed", embedded)
     def embed(self, *, progress: Progress | None = None) -> int:
-        """Compute every missing vector of the configured model and return how many. It can be interrupted."""
+        """Compute every missing vector of the configured model and return how many. It can be interrupted.
+
+        If another model answers, this is announced, and the configured one answers from the end on.
+        """
+        if move := self.embeddings.move():
+            self.announce(move)
         self.store.keywords.catch_up()
         return self.embeddings.fill(progress)
 

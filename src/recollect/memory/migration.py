@@ -39,7 +39,8 @@ class NewModel:
 
     def switch(self, memory: Memory, progress: Progress | None) -> None:
         """Let the new one answer. What was added since `prepare` is computed first."""
-        memory.embed(progress=progress)
+        memory.store.keywords.catch_up()
+        memory.embeddings.fill(progress)
 
 
 @dataclass(frozen=True, slots=True)
