@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.metadata import metadata
@@ -15,6 +16,7 @@ import render_reference
 from support import ROOT
 
 from recollect import Memory, config
+from recollect.sample import NOTES
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
@@ -60,6 +62,27 @@ def test_every_console_block_prints_its_output(shell, name, least):
     assert len(steps) >= least
     for command, shown in steps:
         ran = shell(command)
+        assert ran.returncode == 0, (command, ran.stderr)
+        pattern = ".*".join(map(re.escape, shown.rstrip("\n").split("…")))
+        assert re.match(pattern, ran.stdout, flags=re.DOTALL), (command, ran.stdout)
+
+
+@pytest.mark.ci
+def test_newcomer_gets_through_four_bad_days(tmp_path):
+    """A lost disk, a worse model, false facts and no network, by the commands of the page, in a home of one's own."""
+    page = (ROOT / "docs" / "howto" / "when-something-goes-wrong.md").read_text(encoding="utf-8")
+    steps = [step for session in sessions(page) for step in session]
+    assert len(steps) >= 20
+    shutil.copytree(NOTES, tmp_path / "notes")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "recollect").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m recollect "$@"\n')
+    (tmp_path / "bin" / "recollect").chmod(0o755)
+    kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    environment = {**kept, "HOME": str(tmp_path), "PATH": f"{tmp_path}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    for command, shown in steps:
+        ran = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
         assert ran.returncode == 0, (command, ran.stderr)
         pattern = ".*".join(map(re.escape, shown.rstrip("\n").split("…")))
         assert re.match(pattern, ran.stdout, flags=re.DOTALL), (command, ran.stdout)
