@@ -55,12 +55,16 @@ Leave out what is trivial, or known already and unchanged. If there is no fact, 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a file that is sent at once. `name` is the file's path inside the workspace."""
+    """Part of a file that is sent at once. `name` is the file's path inside the workspace.
+
+    A piece of a conversation has the conversation's id as its path.
+    """
 
     path: str
     name: str
     text: str
     lines: tuple[int, int]
+    spoken: bool = False
 
     def digest(self, *context: str) -> str:
         """A hash of name, text and everything else that the answer depends on: the same piece is not sent twice."""
@@ -245,6 +249,13 @@ def parse(answer: str) -> tuple[list[ProposedFact], list[str]]:
     return [], []
 
 
+def _place(piece: Piece, lines: tuple[int, int]) -> dict[str, Any]:
+    """Where a fact was found: a file and its lines, or the conversation of a user with an agent."""
+    if piece.spoken:
+        return {"origin": "agent", "author_session": piece.path}
+    return {"origin": "file", "path": piece.path, "lines": lines}
+
+
 class Judge:
     """Decides about one fact after the other, against the known facts and those that it accepted before."""
 
@@ -257,8 +268,9 @@ class Judge:
         self.author: str | None = None  # the model that proposes the facts
         for record in known:
             self._known.setdefault(record.text_hash, record)
-            if record.source == "ingest" and record.path and record.scope == scope:
-                self._of_file.setdefault(record.path, {})[record.id] = record
+            place = record.path or record.author_session
+            if record.source == "ingest" and place and record.scope == scope:
+                self._of_file.setdefault(place, {})[record.id] = record
 
     def of_file(self, path: str) -> list[Record]:
         """The current facts that came from a file: those that a new fact from it may supersede."""
@@ -286,10 +298,8 @@ class Judge:
             scope=self._scope,
             decay="stable",
             source="ingest",
-            path=piece.path,
-            lines=lines,
-            origin="file",
             author=self.author,
+            **_place(piece, lines),
         )
         old = self._superseded(piece.path, candidate.supersedes)
         if old is None and (similar := self._similar(record)):

@@ -25,13 +25,16 @@ from recollect.types import Progress, Record, Scope, now
 from recollect.types.records import Change, Forget, Put
 
 if TYPE_CHECKING:
+    from recollect.memory import Memory
     from recollect.memory.changes import Writer
+    from recollect.memory.folders import Extraction
     from recollect.types import Store
 
 GROUP = 200  # changes in one transaction
 BATCH = 500  # turns that are compared with the store at once
 PAGE = 1000  # turns that are read at once
 MOST_TURNS = 1_000_000_000
+EXCHANGES = 20  # of a conversation that are sent to a language model at once, the last ones
 ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
 STEP = timedelta(microseconds=1)  # between the times at which the parts of a turn were stored; turns are further apart
 _COMPARED = ("text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session")
@@ -131,6 +134,36 @@ def read_conversation(memory: Writer, key: str) -> StoredConversation:
     ordered = sorted(records, key=lambda record: (record.time, record.created_at))
     first, title = ordered[0], min((record.title for record in records), key=len)  # a part adds its headings
     return StoredConversation(str(first.author_session), title, first.source or "", tuple(_joined(ordered)))
+
+
+def extract_facts(memory: Memory, key: str) -> Extraction:
+    """Let the language model extract facts from the last exchanges of a conversation, each a question and its answer.
+
+    Exchanges that were read before are not sent again. Secrets are replaced before anything is sent.
+    """
+    from recollect.ingest.facts import Piece, split
+    from recollect.memory.folders import Extraction, extract_from
+    from recollect.redaction import redact
+
+    whole = read_conversation(memory, key)
+    report = Extraction(whole.id, "run")
+    ingest = memory.settings.ingest
+    for exchange in _exchanges(whole.turns)[-EXCHANGES:]:
+        text, count = redact("\n\n".join(f"{turn.speaker}: {turn.text}" for turn in exchange))
+        report.redacted += count
+        pieces = split(text, path=whole.id, name=whole.title, size=ingest.chunk_size, overlap=ingest.overlap)
+        report.pieces += [Piece(one.path, one.name, one.text, one.lines, spoken=True) for one in pieces]
+    return extract_from(memory, report)
+
+
+def _exchanges(turns: Sequence[StoredTurn]) -> list[list[StoredTurn]]:
+    """The turns, each of the user's with the answers to it."""
+    exchanges: list[list[StoredTurn]] = []
+    for turn in turns:
+        if turn.speaker == USER or not exchanges:
+            exchanges.append([])
+        exchanges[-1].append(turn)
+    return exchanges
 
 
 def newest_conversations(memory: Writer, limit: int) -> list[ConversationSummary]:

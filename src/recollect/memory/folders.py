@@ -270,14 +270,19 @@ def extract(
     """Read the files, send every piece that was not read before to the model, and store the new facts."""
     if mode not in MODES:
         raise UsageError(f"unknown mode {mode!r}", hint=f"there are {', '.join(MODES)}")
-    store, settings, scope = memory.store, memory.settings, memory.scope
     folder = workspace or os.environ.get(WORKSPACE) or "."
     try:
         root = Path(folder).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"{folder!r} cannot be a workspace: {error}", hint="name a folder: --workspace") from error
     report = Extraction(str(root), mode)
-    report.pieces = _pieces(root, paths, settings, report)
+    report.pieces = _pieces(root, paths, memory.settings, report)
+    return extract_from(memory, report, progress)
+
+
+def extract_from(memory: Memory, report: Extraction, progress: Progress | None = None) -> Extraction:
+    """Send every piece of a report that was not read before to the model, and store the new facts."""
+    store, settings, scope, mode = memory.store, memory.settings, memory.scope, report.mode
     waiting = _unread(store, report.pieces, scope)
     report.waiting = list(waiting.values())
     if not waiting:

@@ -5,7 +5,7 @@ import re
 import click
 from support import ROOT
 
-from recollect.cli import app, hook
+from recollect.cli import app, capture, hook
 
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
@@ -20,13 +20,17 @@ def test_documented_numbers_equal_the_code():
     assert f"fewer than {hook.LEAST_WORDS} words" in words
     assert f"after {hook.FAILURES} searches" in words
     assert f"{hook.QUERY_CHARACTERS // 2} characters from each end" in words
+    assert f"It has {capture.BUDGET_SECONDS:g} seconds. It prints nothing" in words
     assert f"for {hook.MARK_SECONDS // 86_400} days" in words
 
 
 def test_documented_flags_exist():
-    """Of `recall`, `mcp`, `trust` and `forget`, or of the client programs."""
-    commands = [app.get_command(click.Context(app), name) for name in ("recall", "mcp", "trust", "forget")]
-    known = {flag for command in commands for option in command.params for flag in option.opts}
+    """Of `recall`, `mcp`, `trust`, `forget` and `hook`, or of the client programs."""
+    named = [app.get_command(click.Context(app), name) for name in ("recall", "mcp", "trust", "forget", "hook")]
+    commands = [*named, *named[-1].commands.values()]
+    known = {
+        flag for command in commands for option in command.params for flag in (*option.opts, *option.secondary_opts)
+    }
     theirs = {"--debug", "--plugin-dir"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)) - theirs <= known
 

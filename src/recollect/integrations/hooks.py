@@ -1,0 +1,121 @@
+"""Hooks of agent programs: the entries of their settings that recall and capture, added and removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recollect.disk import write_private
+from recollect.errors import FailedError, UsageError
+
+RECALL, CAPTURE = "recall --hook", "hook capture"
+MARKS = (f"recollect {RECALL}", f"recollect {CAPTURE}")  # by which entries of ours are told from others
+
+
+class Program(NamedTuple):
+    """An agent program: its settings, the events of its hooks, and how many of its units a second has."""
+
+    file: str
+    variable: str  # the environment variable that names another folder for the settings, if there is one
+    recall: Mapping[str, str]  # event → matcher
+    capture: tuple[str, ...]
+    second: int = 1
+
+    @property
+    def path(self) -> Path:
+        """The settings file of this user."""
+        folder, _, name = self.file.rpartition("/")
+        home = os.environ.get(self.variable) if self.variable else None
+        return (Path(home) if home else Path.home() / folder) / name
+
+
+PROGRAMS: Mapping[str, Program] = {
+    "claude-code": Program(
+        ".claude/settings.json", "CLAUDE_CONFIG_DIR", {"UserPromptSubmit": "", "SessionStart": "clear|compact"},
+        ("Stop", "PreCompact", "SessionEnd"),
+    ),
+    "codex": Program(
+        ".codex/hooks.json", "CODEX_HOME", {"UserPromptSubmit": "", "SessionStart": "clear|compact"},
+        ("Stop", "PreCompact", "SessionEnd"),
+    ),
+    "gemini": Program(
+        ".gemini/settings.json", "", {"BeforeAgent": "", "SessionStart": "clear"},
+        ("AfterAgent", "PreCompress", "SessionEnd"), second=1000,
+    ),
+}  # fmt: skip
+RECALL_SECONDS, CAPTURE_SECONDS = 5, 3  # Codex allows no more than 3 at the end of a session
+
+
+def entries(
+    program: Program, flags: Sequence[str], *, recall: bool, capture: bool, more: Sequence[str] = ()
+) -> dict[str, list[dict[str, Any]]]:
+    """The hooks to add, by event; `more` are flags of capture only."""
+    hooks: dict[str, list[dict[str, Any]]] = {}
+    if recall:
+        for event, matcher in program.recall.items():
+            hooks[event] = [_entry(RECALL, flags, RECALL_SECONDS * program.second, matcher)]
+    for event in program.capture if capture else ():
+        hooks.setdefault(event, []).append(_entry(CAPTURE, (*flags, *more), CAPTURE_SECONDS * program.second))
+    return hooks
+
+
+def _entry(words: str, flags: Sequence[str], timeout: int, matcher: str = "") -> dict[str, Any]:
+    # The command ends with 0 whatever happens: a program takes 2 as an order to stop.
+    line = f"command -v recollect >/dev/null 2>&1 && {shlex.join(['recollect', *words.split(), *flags])}; exit 0"
+    hook = {"type": "command", "command": line, "timeout": timeout}
+    return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
+
+
+def installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The settings of a program with these hooks in the place of earlier ones of ours; all else stays as it is."""
+    settings = _read(program.path)
+    events = settings.get("hooks", {})
+    if not isinstance(events, dict):
+        raise UsageError(f"`hooks` in {program.path} is not an object", hint="correct the file, then run it again")
+    kept = {event: [group for group in groups if not _is_ours(group)] for event, groups in _lists(events)}
+    for event, groups in hooks.items():
+        kept[event] = [*kept.get(event, []), *groups]
+    others = {event: value for event, value in events.items() if not isinstance(value, list)}
+    left = others | {event: groups for event, groups in kept.items() if groups}
+    rest = {name: value for name, value in settings.items() if name != "hooks"}
+    return {**rest, **({"hooks": left} if left else {})}
+
+
+def _lists(events: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+    return [(event, groups) for event, groups in events.items() if isinstance(groups, list)]
+
+
+def _is_ours(group: object) -> bool:
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    commands = [str(one.get("command")) for one in hooks or () if isinstance(one, dict)]
+    return any(mark in command for command in commands for mark in MARKS)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = path.read_text(encoding="utf-8")
+        settings = json.loads(content) if content.strip() else {}
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}", hint="correct the file, or use --print") from error
+    except OSError as error:
+        raise FailedError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not isinstance(settings, dict):
+        raise UsageError(f"{path} is not a JSON object", hint="correct the file, or use --print")
+    return settings
+
+
+def write(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings file of a program."""
+    try:
+        place = path.resolve()  # a link stays one
+        place.parent.mkdir(parents=True, exist_ok=True)
+        text = f"{json.dumps(settings, indent=2, ensure_ascii=False)}\n"
+        write_private(place, text, like=place if place.exists() else None)
+    except OSError as error:
+        raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="--print prints it") from error
