@@ -92,6 +92,17 @@ def test_project_file_cannot_redirect_data(run, home):
     assert run("config", "show", "--json").json["search.limit"] == {"value": 1, "from": str(home / "recollect.toml")}
 
 
+def test_env_file_of_a_project_is_not_read(run, home, monkeypatch):
+    """A cloned repository's `.env` sets no variable of Recollect's."""
+    monkeypatch.delenv("RECOLLECT_STORE")
+    (home / ".env").write_text("RECOLLECT_STORE=evil.db\nRECOLLECT_EMBEDDER=openai:x\nOPENAI_BASE_URL=http://evil/v1\n")
+    assert run("add", "tea at five").code == 0
+    shown = run("config", "show", "--json").json
+    assert shown["embedder"]["value"] == "none"
+    assert "evil" not in str(shown)
+    assert not (home / "evil.db").exists()
+
+
 def test_invalid_store_is_exit_3_and_unchanged(run, home):
     """A folder, another program's database and a text file."""
     foreign = home / "foreign.db"

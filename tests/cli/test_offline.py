@@ -175,6 +175,21 @@ def test_installed_defaults_can_contact_nothing(train: Train) -> None:
     assert "nothing" in train("status", "--egress").stdout
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("store", ["memory.db", "lancedb://vectors"])
+def test_defaults_contact_nothing(train: Train, store: str) -> None:
+    """With a model that is here, no command looks up a name or connects, although nothing forbids it."""
+    train.variables["RECOLLECT_STORE"] = store
+    for command in COMMANDS:
+        done = train(*command, code=None)
+        assert "Traceback" not in done.stderr
+        assert done.returncode in (0, 1) or "--hyde" in command, (command, done.stderr)
+    assert "blue pot" in train("search", "where is the spare key?").stdout
+    train("recall", "--hook", stdin=HOOK)
+    assert train.connections == []
+    assert train.egress()["contacted"] == []
+
+
 def test_missing_model_leaves_keyword_search(train: Train) -> None:
     """The reason is in the answer, and no download is tried."""
     train("index", "notes")

@@ -77,6 +77,20 @@ def test_empty_files_are_skipped_quickly(memory: Memory, notes: Path, count: int
     assert len(memory.list()) == 1
 
 
+def test_deep_folder_and_texts_made_to_be_slow_are_read(memory: Memory, notes: Path) -> None:
+    """A hundred folders deep; thousands of quotes, brackets, stars and pipes: all are indexed to their last word."""
+    deep = notes.joinpath(*["d"] * 100)
+    deep.mkdir(parents=True)
+    (deep / "a.md").write_text("# Deep\n\nThe deep walrus.\n")
+    for number, unit in enumerate(("> ", "[", "*", "[a](", "| a ", "`", "<!--", "- ", "_a")):
+        (notes / f"odd{number}.md").write_text(f"{unit * (20_000 // len(unit))}\n\nbittern{number} ends it\n")
+    report = memory.index(notes)
+    assert not report.skipped
+    assert memory.search("deep walrus").results[0].record.path == str(deep / "a.md")
+    for number in range(9):
+        assert memory.search(f"bittern{number}", sources=["keyword"]).results[0].record.path.endswith(f"odd{number}.md")
+
+
 def test_file_that_becomes_empty_binary_or_huge_leaves_the_index(memory: Memory, notes: Path) -> None:
     """Its chunks are removed."""
     for name in ("empty", "binary", "huge"):

@@ -100,7 +100,7 @@ BY_ROOT = pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root ca
 
 
 @pytest.mark.parametrize(
-    "swapped", ["link", "folder link", "pipe", "folder", pytest.param("unreadable", marks=BY_ROOT)]
+    "swapped", ["link", "folder link", "pipe", "folder", "private key", pytest.param("unreadable", marks=BY_ROOT)]
 )
 def test_what_replaced_an_indexed_file_is_not_opened(place, swapped):
     """A link to another file, an endless pipe, a folder: none is the file that was indexed."""
@@ -123,6 +123,8 @@ def test_what_replaced_an_indexed_file_is_not_opened(place, swapped):
         os.mkfifo(file)
     elif swapped == "folder":
         file.mkdir()
+    elif swapped == "private key":
+        file.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nTOP SECRET\n-----END OPENSSH PRIVATE KEY-----\n")
     else:
         file.write_text("TOP SECRET")
         file.chmod(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import httpx2
@@ -56,6 +58,45 @@ def test_values_do_not_become_headers(api: httpx2.Client) -> None:
         answer = api.get(address, headers={"X-Request-Id": "a%0d%0aX-Evil: 1"})
         assert answer.status_code == 404
         assert "x-evil" not in answer.headers
+
+
+@pytest.mark.parametrize("address", ["/", "/v1/search", "/v1/changes", "/mcp"])
+@pytest.mark.parametrize("wanted", ["websocket", "h2c"])
+def test_other_protocols_are_not_switched_to(server: Server, address: str, wanted: str) -> None:
+    """A browser sends a WebSocket across sites without a preflight, so there is none."""
+    handshake = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nHTTP2-Settings: AAMAAABk"
+    head = f"GET {address} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{handshake}\r\n"
+    answer = server.raw(f"{head}Upgrade: {wanted}\r\nConnection: Upgrade, close\r\n\r\n".encode(), patience=20)
+    assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 200")), answer
+    assert b" 101 " not in answer.partition(b"\r\n")[0]
+    assert b"sec-websocket-accept" not in answer.lower()
+
+
+@pytest.mark.ci
+def test_full_disk_stops_writes_and_not_searches(home: Home, tmp_path: Path) -> None:
+    """503 for a write, which leaves nothing; searches go on, and with room again so do writes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        server = home.serve("--store", str(folder / "memory.db"))
+        client = server.client()
+        stored = 0
+        for number in range(200):
+            answer = client.post("/v1/records", json={"text": f"heron {number} " + "stands in the reeds " * 5_000})
+            if answer.status_code != 201:
+                break
+            stored += 1
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store")
+        assert client.get("/v1/status").json()["records"]["total"] == stored > 0
+        assert client.post("/v1/search", json={"query": "heron"}).json()["results"]
+        subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
+        assert client.post("/v1/records", json={"text": "one more heron"}).status_code == 201
+        server.end()
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.ci

@@ -129,6 +129,20 @@ def test_raw_sql_without_a_scope_sees_only_global_rows(raw: psycopg.Connection[A
     assert raw.execute("SELECT count(*) FROM documents").fetchone() == (1,)
 
 
+def test_statistics_of_the_server_show_no_values(
+    raw: psycopg.Connection[Any], memory: Memory, place: str, postgres_url: str
+) -> None:
+    """ANALYZE samples the rows of all scopes; a service sees no sample of a table with row-level security."""
+    memory.add_many([{"text": f"heron secretbob {n}", "user": "bob", "category": "secretbob"} for n in range(30)])
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"SET search_path TO {schema_of(place)}, public")
+        owner.execute("ANALYZE records, history, documents")
+        sampled = "SELECT count(*) FROM pg_stats WHERE schemaname = %s AND most_common_vals::text LIKE %s"
+        assert owner.execute(sampled, (schema_of(place), "%secretbob%")).fetchone() != (0,)
+    seen = raw.execute("SELECT * FROM pg_stats WHERE schemaname = %s", (schema_of(place),)).fetchall()
+    assert "secret" not in str(seen)
+
+
 def test_raw_sql_with_a_scope_sees_that_scope(raw: psycopg.Connection[Any]) -> None:
     """Ada's and global rows in every table, and none of Bob's."""
     raw.execute("SELECT set_config('recollect.user', 'ada', false)")
