@@ -59,6 +59,10 @@ KINDS: Mapping[str, Kind] = {
     ".html": _HTML, ".htm": _HTML, ".xhtml": _HTML,
     ".ipynb": Kind("a notebook", f"{__name__}.notebook", max_bytes=32 * MIB, is_text=True),
     ".eml": _MAIL, ".mbox": _MAIL,
+    ".pdf": Kind("PDF", f"{__name__}.pdf", needs=("pypdfium2",)),
+    ".docx": Kind("DOCX", f"{__name__}.docx", needs=("mammoth",)),
+    ".pptx": Kind("PPTX", f"{__name__}.pptx"),
+    ".epub": Kind("EPUB", f"{__name__}.epub"),
 }  # fmt: skip
 """Suffix → kind."""
 

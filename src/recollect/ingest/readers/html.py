@@ -84,7 +84,8 @@ class BlockParser(HTMLParser):
             return True
         if tag in ("html", "body", "main", "article", "table", "tr", "td", "code", "pre"):
             return False
-        names = f"{values.get('class', '')} {values.get('id', '')}"
+        # The id of a section is often made of its heading, so only lists and divisions are judged by it.
+        names = f"{values.get('class', '')} {values.get('id', '') if tag in ('div', 'ul', 'ol') else ''}"
         hidden = "hidden" in values or values.get("aria-hidden") == "true"
         hidden = hidden or "display:none" in values.get("style", "").replace(" ", "")
         return hidden or values.get("role") in ROLES or bool(CHROME.search(names))
@@ -96,6 +97,7 @@ class BlockParser(HTMLParser):
             self._text.append("\n" if self._table is None else " ")
         elif tag == "hr":
             self._flush()
+            self.part += self.part > 0 and values.get("class") == "page"
         elif tag == "img" and (text := (values.get("alt") or "").strip()):
             self._text.append(f" {text} ")
 
