@@ -41,6 +41,7 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "service": ("ingestion", "Run `watch` in the background (systemd or launchd)."),
     "ingest-files": ("ingestion", "Extract facts from files with a language model."),
     "import-chat": ("dialogue", "Import conversations: ChatGPT, Claude, Claude Code, Codex, Gemini, OpenClaw."),
+    "import-memory": ("dialogue", "Import the memories of mem0, the MCP memory server or basic-memory."),
     "conversation": ("dialogue", "Read a whole conversation, or list the newest ones."),
     "embed": ("ingestion", "Compute missing vectors."),
     "migrate": ("migrate", "Move to another model, language or chunker, if it is not worse."),

@@ -1,8 +1,9 @@
-"""Commands on conversations: import-chat, conversation."""
+"""Commands on what other programs wrote: import-chat, conversation, import-memory."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,11 +11,13 @@ import click
 from recollect.cli.flags import command, open_memory
 from recollect.cli.ingestion import compute_vectors
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
+from recollect.ingest import memories
 from recollect.ingest.turns import FORMATS
 from recollect.options import ORIGINS
 
 if TYPE_CHECKING:
     from recollect.memory.conversations import ChatReport, StoredConversation
+    from recollect.memory.memos import MemoReport
 
 NAMED_FILES = 20  # how many skipped files are named; the others are counted
 
@@ -54,15 +57,60 @@ def _print_report(report: ChatReport) -> None:
     counts = {name: getattr(report, name) for name in ("added", "updated", "unchanged", "replaced", "forgotten")}
     words = [f"{count:,} {name}" for name, count in counts.items() if count or name in ("added", "unchanged")]
     echo(f"{counted(report.conversations, 'conversation')}; turns: {', '.join(words)}")
-    for name, reasons in list(report.skipped.items())[:NAMED_FILES]:
-        for reason, count in reasons.items():
-            notice(f"skipped in {plain(name)}: {plain(reason)}{f' ({count:,} times)' if count > 1 else ''}")
-    if (more := len(report.skipped) - NAMED_FILES) > 0:
-        notice(f"skipped parts of {more:,} more files; --json lists them")
+    _print_skipped(report.skipped)
     if report.forgotten:
         notice(
             f"{counted(report.forgotten, 'turn')} that you had forgotten stayed so; `recollect undo ID` restores one"
         )
+
+
+def _print_skipped(skipped: Mapping[str, Mapping[str, int]]) -> None:
+    for name, reasons in list(skipped.items())[:NAMED_FILES]:
+        for reason, count in reasons.items():
+            notice(f"skipped in {plain(name)}: {plain(reason)}{f' ({count:,} times)' if count > 1 else ''}")
+    if (more := len(skipped) - NAMED_FILES) > 0:
+        notice(f"skipped parts of {more:,} more files; --json lists them")
+
+
+@command("import-memory")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
+@click.option(
+    "--format", "format_", type=click.Choice(memories.FORMATS), metavar="NAME",
+    help=f"The format of all files, if it is not recognised: {', '.join(memories.FORMATS)}.",
+)  # fmt: skip
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag every fact; repeat for more tags.")
+@click.option(
+    "--origin", type=click.Choice(list(ORIGINS)), metavar="NAME",
+    help="The origin of every fact; by default agent, and file for notes.",
+)  # fmt: skip
+@click.option("--wait/--background", default=None, help="Compute vectors before the command ends, or afterwards.")
+def import_memory(paths: tuple[str, ...], format_: str | None, wait: bool | None, as_json: bool, **options: Any) -> int:
+    """Import the memories of another program: an export of mem0, memory.json of the MCP server, notes of basic-memory.
+
+    PATH is a file or a folder. Run it again at any time: it adds what is new and updates what was changed.
+    """
+    from recollect.memory.folders import vectors_may_fail
+
+    with open_memory(options) as memory:
+        report = memory.import_memory(
+            paths, format=format_, tags=options["tags"], origin=options["origin"], reading=progress("reading")
+        )
+        if memory.embeddings.configured and report.added + report.updated:
+            with vectors_may_fail(memory):
+                report.embedded = compute_vectors(memory, options, wait)
+    emit(as_json, dataclasses.asdict(report), lambda: _print_memos(report))
+    return 0 if report.files else 1
+
+
+def _print_memos(report: MemoReport) -> None:
+    counts = {name: getattr(report, name) for name in ("added", "updated", "unchanged", "known", "forgotten")}
+    words = [f"{count:,} {name}" for name, count in counts.items() if count or name in ("added", "unchanged")]
+    echo(f"facts: {', '.join(words)}")
+    for owner, count in report.scopes.items():
+        notice(f"{counted(count, 'fact')} belong{'s' if count == 1 else ''} to {plain(owner)}, as in the export")
+    _print_skipped(report.skipped)
+    if "basic-memory" in report.files.values():
+        notice("observations and relations were imported; `recollect index FOLDER` finds the other text of the notes")
 
 
 @command()

@@ -10,6 +10,7 @@ from recollect.memory.callers import ScopedWriter
 
 if TYPE_CHECKING:
     from recollect.memory.conversations import ChatReport, ConversationSummary, StoredConversation
+    from recollect.memory.memos import MemoReport
     from recollect.types import Progress
 
 
@@ -44,6 +45,34 @@ class Importer(ScopedWriter):
 
         named = [paths] if isinstance(paths, str | Path) else list(paths)
         return import_chats(self, named, format_=format, tags=tags, origin=origin, reading=reading)
+
+    def import_memory(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        *,
+        format: str | None = None,  # noqa: A002  (the name of the flag)
+        tags: Sequence[str] = (),
+        origin: str | None = None,
+        reading: Progress | None = None,
+    ) -> MemoReport:
+        """Store the memories of another program as facts, for the scope of this memory.
+
+        Importing again adds only what is new and updates what was changed. Vectors are computed by `embed`.
+
+        Args:
+            paths: Exports of mem0, `memory.json` of the MCP memory server, notes of basic-memory, or folders of these.
+            format: mem0, mcp-memory or basic-memory. By default the content of each file tells.
+            tags: Tags of all facts.
+            origin: The origin of all facts. By default `agent`, and `file` for notes.
+            reading: Receives the number of files that were read and their total.
+
+        Memories of mem0 that belong to a user, an agent or a run keep that scope if this memory has none.
+        """
+        self._require_owner("import memories", "import-memory")
+        from recollect.memory.memos import import_memos
+
+        named = [paths] if isinstance(paths, str | Path) else list(paths)
+        return import_memos(self, named, format_=format, tags=tags, origin=origin, reading=reading)
 
     def conversation(self, key: str) -> StoredConversation:
         """Return a whole conversation, by its id or by that of a turn, with its turns in order.

@@ -1,0 +1,127 @@
+"""Memories of mem0, the MCP memory server and basic-memory become facts, once, in their scope."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from recollect import Memory
+from recollect.cli import main
+from recollect.config import Settings
+from recollect.errors import Forbidden, UsageError
+from recollect.types import Scope
+
+FILES = Path(__file__).parent / "files"
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with Memory.open(tmp_path / "m.db", embedder="none", settings=Settings()) as opened:
+        yield opened
+
+
+def facts(memory, **filters):
+    return {record.text: record for record in memory.list(kind="fact", limit=100, any_scope=True, **filters)}
+
+
+def counts(report):
+    return report.added, report.updated, report.unchanged, report.known, report.forgotten
+
+
+def test_mem0(memory):
+    """Its memories keep their time, their category and, where none is named, their user; an empty one is counted."""
+    report = memory.import_memory(FILES / "mem0.json")
+    assert (counts(report), report.scopes) == ((3, 0, 0, 0, 0), {"user=ada": 2})
+    assert list(report.skipped.values()) == [{"no memory in it": 1}]
+    found = facts(memory)
+    mill, tea = found["Ada works at the mill as a carpenter"], found["Prefers lapsang souchong in the morning"]
+    assert (mill.scope, mill.category, mill.origin, mill.author) == (Scope(user="ada"), "professional", "agent", "mem0")
+    assert mill.happened_at.isoformat() == "2026-01-10T17:00:00+00:00"
+    assert (tea.tags, tea.happened_at.isoformat()) == (("food", "preferences"), "2026-02-11T17:00:00+00:00")
+    assert found["ada works at mill"].tags == ("relation",)
+
+
+def test_named_scope_wins(memory):
+    """Everything belongs to the user of the flags."""
+    memory.scoped(Scope(user="bob")).import_memory(FILES / "mem0.json")
+    assert {record.scope for record in facts(memory).values()} == {Scope(user="bob")}
+
+
+def test_mcp_memory(memory, tmp_path):
+    """Each observation under the name of its entity, and each relation as a sentence; also as one graph."""
+    assert counts(memory.import_memory(FILES / "memory.json")) == (3, 0, 0, 0, 0)
+    wheel = facts(memory)["Built the water wheel"]
+    assert (wheel.title, wheel.category, wheel.source) == ("Joss", "person", "mcp-memory")
+    assert "Joss works at Mill" in facts(memory)
+    lines = [json.loads(line) for line in (FILES / "memory.json").read_text(encoding="utf-8").splitlines()]
+    graph = tmp_path / "graph.json"
+    kinds = {"entities": lines[:2], "relations": lines[2:]}
+    graph.write_text(json.dumps(kinds, indent=1), encoding="utf-8")
+    assert counts(memory.import_memory(graph)) == (0, 0, 3, 0, 0)
+
+
+def test_basic_memory(memory):
+    """Observations with category, tags and place; relations; no tasks, no code, no prose."""
+    report = memory.import_memory(FILES / "notes")
+    assert counts(report) == (4, 0, 0, 0, 0)
+    found = facts(memory)
+    water = found["Water at 96 °C extracts best (from the course)"]
+    assert (water.title, water.category) == ("Coffee Brewing Methods", "technique")
+    assert water.tags == ("coffee", "brewing", "temperature")
+    assert (Path(water.path).name, water.lines, water.origin) == ("Coffee.md", (16, 16), "file")
+    assert "Coffee Brewing Methods relates to Coffee Bean Origins" in found
+    assert "Coffee Brewing Methods requires Proper Grinding" in found
+
+
+def test_second_import_adds_only_what_is_new(memory, tmp_path):
+    """An edited memory is updated, a forgotten one stays so, and one that was known as a fact is not stored twice."""
+    file = tmp_path / "mem0.json"
+    shutil.copy(FILES / "mem0.json", file)
+    memory.scope = Scope(user="ada")
+    memory.add("Prefers lapsang souchong in the morning")
+    assert counts(memory.import_memory(file)) == (2, 0, 0, 1, 0)
+    assert counts(memory.import_memory(file)) == (0, 0, 2, 1, 0)
+    file.write_text(file.read_text(encoding="utf-8").replace("carpenter", "miller"), encoding="utf-8")
+    assert counts(memory.import_memory(file)) == (0, 1, 1, 1, 0)
+    memory.forget(facts(memory)["Ada works at the mill as a miller"].id)
+    assert counts(memory.import_memory(file)) == (0, 0, 1, 1, 1)
+
+
+def test_broken_files_lose_nothing(memory, tmp_path):
+    """Broken lines, other JSON and strange values are counted; the rest is stored."""
+    good = (FILES / "memory.json").read_text(encoding="utf-8")
+    strange = '{"type": "entity", "name": 3}\n{"type": "relation", "from": "a"}\nnot json\n7\n'
+    (tmp_path / "memory.json").write_text(good + strange, encoding="utf-8")
+    (tmp_path / "other.json").write_text('{"a": 1}', encoding="utf-8")
+    (tmp_path / "empty.json").write_text("", encoding="utf-8")
+    report = memory.import_memory(tmp_path)
+    assert report.added == 3
+    assert {Path(name).name: reasons for name, reasons in report.skipped.items()} == {
+        "memory.json": {"a line that is not JSON": 1, "not a JSON object": 1, "neither an entity nor a relation": 2},
+        "other.json": {"no memories in a known format": 1},
+        "empty.json": {"empty": 1},
+    }
+
+
+def test_wrong_use_is_named(memory, tmp_path):
+    """A missing path, a format that does not exist, a caller with a scope."""
+    with pytest.raises(UsageError, match="does not exist"):
+        memory.import_memory(tmp_path / "gone")
+    with pytest.raises(UsageError, match="unknown format"):
+        memory.import_memory(FILES, format="zep")
+    with pytest.raises(Forbidden):
+        memory.within(Scope(user="ada")).import_memory(FILES)
+
+
+def test_command_line(tmp_path, capfd, monkeypatch):
+    """What was imported, for whom, and what was left out."""
+    monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "m.db"))
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "none")
+    assert main(["import-memory", str(FILES)]) == 0
+    out, err = capfd.readouterr()
+    assert out == "facts: 10 added, 0 unchanged\n"
+    assert "2 facts belong to user=ada, as in the export" in err
+    assert "recollect index FOLDER" in err
+    assert main(["search", "water wheel"]) == 0
+    assert "Built the water wheel" in capfd.readouterr().out
