@@ -313,6 +313,11 @@ def _hits(text: str, terms: Collection[str], analyzer: Analyzer) -> list[tuple[i
     return [(token.start, token.end, token.term) for token in analyzer.tokens(text) if token.term in terms]
 
 
+def matching_words(text: str, query: str, analyzer: Analyzer) -> set[str]:
+    """The words of a text that match a query, in lower case: what to mark."""
+    return {text[start:end].lower() for start, end, _ in _hits(text, frozenset(analyzer.query(query)), analyzer)}
+
+
 def _best_stretch(hits: list[tuple[int, int, str]], width: int) -> tuple[int, int]:
     """The stretch of at most `width` characters with the most different terms: its start and end."""
     best, stretch, left = 0, (0, 0), 0

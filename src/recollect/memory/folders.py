@@ -185,6 +185,23 @@ def _document_excerpt(record: Record, around: tuple[int, int], chunks: Iterable[
     return Excerpt(record.path or "", start, text, around, max(lines), state_now)
 
 
+IMAGES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp", ".svg": "svg+xml"}
+MOST_IMAGE = 8 * 2**20
+
+
+def image(store: Store, record: Record, name: str) -> tuple[bytes, str]:
+    """An image beside an indexed file, and its media type. It must be in the folder that was indexed."""
+    path = os.path.realpath(Path(record.path or ".").parent / name)
+    roots = [root for root in store.files.roots() if record.path and Path(record.path).is_relative_to(root)]
+    kind = IMAGES.get(Path(path).suffix.lower())
+    inside = any(Path(path).is_relative_to(root) for root in roots)
+    if not kind or not inside or not Path(path).is_file() or Path(path).stat().st_size > MOST_IMAGE:
+        raise UsageError(
+            f"there is no image {name!r} beside {record.path}", hint="images are shown from indexed folders"
+        )
+    return Path(path).read_bytes(), f"image/{kind}"
+
+
 def _content(path: str) -> bytes | None:
     """The content of a file; None if it is gone, or has been replaced by something that `index` would not read."""
     try:

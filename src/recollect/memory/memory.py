@@ -238,6 +238,13 @@ class Memory(Importer):
 
         return excerpt(self.store, self.require(record_id), as_indexed=self.caller is not None)
 
+    def image(self, record_id: str, name: str) -> tuple[bytes, str]:
+        """Return an image that a chunk's file shows, from the folder that was indexed, and its media type."""
+        self._require_owner("read images", "image")
+        from recollect.memory.folders import image
+
+        return image(self.store, self.require(record_id), name)
+
     def export(self, file: str | Path = "-", *, progress: Progress | None = None) -> Moved:
         """Write everything in the store as JSON lines, compressed if the name ends in `.gz`; `-` is standard output."""
         self._require_owner("export the store", "export")

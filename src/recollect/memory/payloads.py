@@ -119,6 +119,7 @@ class SearchAnswer(TypedDict):
     results: list[FileResult]
     likely: int
     closest: NotRequired[ClosestRecord]
+    matched: NotRequired[list[str]]
     trace: AnswerTrace
 
 

@@ -20,6 +20,7 @@ from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
 from recollect.memory import Memory
 from recollect.memory.changes import VisibleChanges
 from recollect.memory.shapes import iso
+from recollect.sample import NOTES
 from recollect.types import Scope, now
 from recollect.web.inputs import FacetParameters, Indexing, Owns, OwnsAndWrites, Reads, controls
 from recollect.web.middleware import ENDING
@@ -215,8 +216,9 @@ def get_status(asker: Reads, request: Request) -> Json:
 
 _CALLER = model("CallerAnswer", name=str, scope=dict[str, str], owner=bool, read_only=bool)
 _SETTINGS = model(
-    "SettingsAnswer", search=dict[str, Any], controls=dict[str, Any], vectors=bool, caller=_CALLER, version=str
-)
+    "SettingsAnswer", search=dict[str, Any], controls=dict[str, Any], vectors=bool, caller=_CALLER, version=str,
+    sample=str | None,
+)  # fmt: skip
 
 
 @router.get("/v1/settings", **documented(_SETTINGS))
@@ -229,6 +231,7 @@ def get_settings(asker: Reads, request: Request) -> Json:
         "vectors": asker.memory.embeddings.configured,
         "caller": {**asker.caller.as_dict(), "read_only": read_only},
         "version": __version__,
+        "sample": str(NOTES) if asker.caller.owner else None,
     }
     return Json(settings)
 
@@ -325,6 +328,6 @@ class Indexer:
     def _allowed(self, path: str) -> str:
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             folder = Path(path).expanduser().resolve()
-            if any(folder.is_relative_to(Path(root).resolve()) for root in self.roots()):
+            if any(folder.is_relative_to(Path(root).resolve()) for root in (*self.roots(), NOTES)):
                 return str(folder)
         raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")

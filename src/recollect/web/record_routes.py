@@ -1,5 +1,6 @@
 """Search, recall and why-not; and single records: list, add, read, edit, supersede, forget, undo, history, file."""
 
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
@@ -10,7 +11,9 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 
+from recollect.analysis import matching_words
 from recollect.errors import Forbidden
+from recollect.ingest.documents import MARKDOWN
 from recollect.memory import Memory
 from recollect.memory.changes import chain
 from recollect.memory.folders import Excerpt
@@ -31,7 +34,8 @@ from recollect.options import SCOPE_PARTS
 from recollect.types import GLOBAL, Event, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import Asker
-from recollect.web.inputs import Reads, ScopeBody, ScopeParameters, SearchBody, Writes
+from recollect.web.inputs import Owns, Reads, ScopeBody, ScopeParameters, SearchBody, Writes
+from recollect.web.markdown import nodes
 from recollect.web.responses import Changed, ChangedRecord, Json, documented, encoded, model
 from recollect.web.workers import DEEPEST, limits
 
@@ -98,6 +102,9 @@ def _bounded(make: Callable[[], Work], function: Callable[..., Any], memory: Mem
 def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], explain: bool) -> tuple[bytes, Trace]:
     answer = memory.search(query, work=work, **options)
     found = answer_dict(answer, explain=explain)
+    if explain:
+        shown = " ".join(f"{result['title']} {result['snippet']}" for result in found["results"])
+        found["matched"] = sorted(matching_words(shown, query, memory.store.keywords.analyzer))
     return encoded({**found, "results": [bounded(result) for result in found["results"]]}), answer.trace
 
 
@@ -138,6 +145,9 @@ router = APIRouter(tags=["records"])
 
 _ID = "The id or short id of a record; may hold slashes."
 RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description=_ID)]
+
+
+ImageName = Annotated[str, Query(min_length=1, max_length=MOST_NAME, description="Its path, from the note's folder.")]
 
 
 def _in_scope(asker: Asker, scope: ScopeBody | ScopeParameters | None) -> Memory:
@@ -255,6 +265,30 @@ def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
 def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
     """The current lines of a chunk's file."""
     return Json(asdict(memory.excerpt(id)))
+
+
+_READING = model("Reading", id=str, path=str | None, lines=list[int] | None, freshness=str | None, nodes=list[Any])
+
+
+@router.get("/v1/reading/{id:anything}", **documented(_READING))
+def get_reading(id: RecordId, memory: Named) -> Json:  # noqa: A002
+    """A record to read: its Markdown as nested lists; of a file, also what is around it."""
+    record = memory.require(id)
+    text, first, freshness = record.text, 1, None
+    if record.path and record.lines:
+        around = memory.excerpt(id)
+        text, first, freshness = around.text, around.first_line, around.freshness
+    markdown = not record.path or record.place or record.path.lower().endswith(tuple(MARKDOWN))
+    content = nodes(text, first) if markdown else [["pre", {"lines": [first, first + text.count("\n")]}, [text]]]
+    lines = record.lines if record.path else None
+    return Json({"id": id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
+
+
+@router.get("/v1/image/{id:anything}", **documented(model("Image", media_type=str, base64=str)))
+def get_image(id: RecordId, asker: Owns, memory: Named, name: ImageName) -> Json:  # noqa: A002, ARG001
+    """An image that an indexed note shows, from the folder that was indexed."""
+    content, kind = memory.image(id, name)
+    return Json({"media_type": kind, "base64": b64encode(content).decode("ascii")})
 
 
 def _forgotten(memory: Memory, ids: list[str]) -> Json:

@@ -1,6 +1,7 @@
 // The search view before anything was asked.
 
 import { button, h } from "./dom.js";
+import { takeBack } from "./editing.js";
 import { addressOf, age, placeOf, timeOf, titleOf } from "./words.js";
 
 const NEWEST = 6;
@@ -21,6 +22,7 @@ export async function blankPage(desk) {
       "Keywords and vectors are searched together. Every result shows what each source contributed. ",
       h("span", { class: "if-keys" }, h("kbd", null, "/"), " searches, ", h("kbd", null, "c"),
         " compares two rankings, ", h("kbd", null, "?"), " shows all keys.")),
+    quickAdd(desk.app),
     newest ? [h("h3", { class: "overline" }, "Newest"), h("ul", { class: "newest" }, newest.map(entry))] : null);
 }
 
@@ -29,13 +31,53 @@ function entry(record) {
     h("span", { class: "quiet" }, h("bdi", null, placeOf(record)), " · ", age(timeOf(record))));
 }
 
+/** One line that stores a fact. */
+function quickAdd(app) {
+  if (app.settings.caller.read_only) return null;
+  const field = h("input", { type: "text", name: "fact", "aria-label": "Remember a fact", autocomplete: "off",
+    placeholder: "Remember something: Anneke has the spare key" });
+  const store = async (event) => {
+    event.preventDefault();
+    const text = field.value.trim();
+    if (!text) return;
+    try {
+      const { change } = await app.api.post("/v1/records", { text });
+      field.value = "";
+      const undo = change.action === "add" ? async () => {
+        await takeBack(app, change);
+        return "The new record is removed.";
+      } : null;
+      app.toast(undo ? "Remembered." : "This was known already.", { undo, link: { href: addressOf(change), text: "Open" } });
+    } catch (error) {
+      app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
+    }
+  };
+  return h("form", { class: "quick-add", on: { submit: store } }, field, h("button", { class: "button" }, "Remember"));
+}
+
+/** The page of an empty store: index a folder, try the sample, or store a fact. */
 function first(desk) {
-  const { owner, read_only: readOnly } = desk.app.settings.caller;
+  const { app } = desk;
+  const { owner, read_only: readOnly } = app.settings.caller;
+  const sample = app.settings.sample;
   return h("div", { class: "blank" },
     h("h2", null, "Nothing is stored yet"),
-    h("p", { class: "quiet" }, "Add a fact, or index a folder of notes in a terminal: ",
+    h("p", { class: "quiet" }, "Index a folder of notes in a terminal, and this page shows them as they come in: ",
       h("code", null, "recollect index ~/notes")),
     h("div", { class: "row" },
-      readOnly ? null : h("a", { class: "button primary", href: "#/add" }, "Add a fact"),
-      owner ? button("Search every scope", desk.anyScope) : null));
+      sample && !readOnly ? button("Try the sample notes", () => trySample(desk, sample), { class: "button primary" }) : null,
+      readOnly ? null : h("a", { class: "button", href: "#/add" }, "Add a fact"),
+      owner ? button("Search every scope", desk.anyScope) : null),
+    quickAdd(app));
+}
+
+/** Indexes the notes that come with the package, and asks the first question about them. */
+async function trySample({ app }, folder) {
+  try {
+    await app.api.post("/v1/index", { paths: [folder] });
+    app.toast("The sample notes are being indexed.");
+    app.go(`#/search?${new URLSearchParams({ q: "the machine hums but does not drain" })}`);
+  } catch (error) {
+    app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
+  }
 }

@@ -8,10 +8,11 @@ const KEYS = [
   ["Enter", "open the record"],
   ["c", "compare two rankings"],
   ["w", "why not…?"],
-  ["f", "filters"],
+  ["f r", "filters, ranking"],
   ["e s Del", "edit, supersede, forget the record"],
   ["u or Ctrl+Z", "undo"],
   ["Ctrl+Enter", "store or save"],
+  ["Ctrl+K", "all commands"],
   ["?", "these keys"],
   ["Esc", "close, or leave the field"],
 ];

@@ -6,6 +6,7 @@ import { h, replace } from "./dom.js";
 import { listen, showKeys } from "./keys.js";
 import { install } from "./knobs.js";
 import { failure } from "./notice.js";
+import { palette } from "./palette.js";
 import { start } from "./router.js";
 import { toast } from "./toast.js";
 
@@ -63,6 +64,22 @@ function themeSwitch() {
   paint();
 }
 
+/** What the palette offers: the views, and the buttons of the view that is shown. */
+function commands() {
+  const views = [...document.querySelectorAll("nav a[data-view]")].map((link) =>
+    [`Go to ${link.textContent}`, () => app.go(link.hash)]);
+  const tools = [...root.querySelectorAll(".tools > .button:not([hidden])")].map((tool) =>
+    [tool.title || tool.textContent, () => tool.click()]);
+  return [...tools, ...views, ["Change the colours", () => document.getElementById("theme").click()],
+    ["Show all keys", showKeys]];
+}
+
+function openPalette(event) {
+  if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  palette(commands(), (words) => app.go(`#/search?${new URLSearchParams({ q: words })}`));
+}
+
 /** While the server is away the banner says so, and what waits for `recollect:back` hears of its return. */
 function watch() {
   let waiting = null;
@@ -103,6 +120,7 @@ async function begin() {
     root.focus();
   });
   listen({ "?": showKeys, "/": toSearch });
+  document.addEventListener("keydown", openPalette);
   app.settings = await settled();
   install(app.settings.controls);
   follow(api);

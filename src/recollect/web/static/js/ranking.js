@@ -57,7 +57,7 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
     const head = h("div", { class: "ranking-head" },
       h(compact ? "span" : "h2", { class: "count" }, plural(answer.results.length, "result")), traceLine(answer),
       compact ? null : legend(names));
-    return [head, resultList(answer, { query: desk.state.q, compact, label })];
+    return [head, resultList(answer, { compact, label })];
   }
 
   function stop() {

@@ -2,15 +2,15 @@
 
 import { h } from "./dom.js";
 import {
-  addressOf, age, clip, marked, milliseconds, number, placeOf, plain, plural, sourceClass, timeOf, titleOf,
+  addressOf, age, clip, isMarkdown, marked, milliseconds, number, placeOf, plain, plural, sourceClass, timeOf, titleOf, unmarked,
 } from "./words.js";
 
 /** The list of an answer's results. `compact` leaves out what two columns have no room for. */
-export function resultList(answer, { query, compact = false, label = "Results" }) {
+export function resultList(answer, { compact = false, label = "Results" }) {
   const asked = answer.trace.sources.filter((source) => source.status === "ok").map((source) => source.name);
   return h("ol", { class: compact ? "results compact" : "results", "aria-label": label },
     answer.results.map((result) => [result.rank === answer.likely + 1 ? divider(answer.likely) : null,
-      item(result, { query, compact, asked })]));
+      item(result, { matched: answer.matched ?? [], compact, asked })]));
 }
 
 /** The line above results that are probably unrelated. */
@@ -18,26 +18,27 @@ function divider(likely) {
   return h("li", { class: "divider" }, likely ? "below: probably unrelated" : "nothing here seems to answer this");
 }
 
-function item(result, { query, compact, asked }) {
+function item(result, { matched, compact, asked }) {
   const kind = result.title ? "result-title" : "result-title untitled";
-  const title = h("a", { class: kind, href: addressOf(result), dir: "auto" }, marked(titleOf(result), query));
-  const snippet = plain((result.snippet || result.text).slice(0, 600));
+  const title = h("a", { class: kind, href: addressOf(result), dir: "auto" }, marked(titleOf(result), matched));
+  const shown = plain((result.snippet || result.text).slice(0, 600));
+  const snippet = isMarkdown(result) ? unmarked(shown) : shown;
   const same = !result.title && titleOf(result).startsWith(snippet.trim().replace(/\s*…$/, ""));
   return h("li", { class: "result", dataset: { id: result.id, rank: result.rank } },
     h("span", { class: "rank" }, h("span", { class: "hidden" }, "Rank "), result.rank),
     h("div", { class: "result-body" },
       h("div", { class: "result-head" }, h("h3", null, title), h("span", { class: "move" })),
-      same ? null : h("p", { class: "snippet", dir: "auto" }, marked(snippet, query)),
+      same ? null : h("p", { class: "snippet", dir: "auto" }, marked(snippet, matched)),
       h("div", { class: "result-facts" }, where(result), compact ? null : chips(result),
         result.moved ? h("span", { class: "moved" }, result.moved) : null),
-      result.passages ? further(result.passages, query) : null,
+      result.passages ? further(result.passages, matched) : null,
       h("div", { class: "result-scores" }, bar(result), places(result, asked), compact ? null : arithmetic(result))));
 }
 
 const ADJOINING = 2; // lines from the end of a passage to the next one, with a blank line between them
 
 /** The further passages of a file, folded, in the order of the file; those that adjoin are one. */
-function further(passages, query) {
+function further(passages, matched) {
   const joined = [];
   for (const passage of [...passages].sort((one, other) => firstLine(one) - firstLine(other))) {
     const [first, last] = passage.lines ?? [0, 0];
@@ -52,7 +53,7 @@ function further(passages, query) {
     h("ul", null, joined.map(({ first, last, parts }) => h("li", null,
       h("span", { class: "lines mono" }, placesOf(parts) || (last ? `lines ${first}–${last}` : "")),
       parts.map((passage) => h("a", { class: "passage", href: addressOf(passage), dir: "auto" },
-        marked(plain((passage.snippet || passage.title).slice(0, 600)), query)))))));
+        marked(plain((passage.snippet || passage.title).slice(0, 600)), matched)))))));
 }
 
 /** The pages, slides or messages of adjoining passages, each once. */
@@ -99,7 +100,7 @@ function bar(result) {
     h("span", { class: "score-number" }, score),
     result.confidence === undefined ? null
       : h("span", { class: "score-more", title: "How likely it is that this result answers the query" },
-        `confidence ${number(result.confidence)}`));
+        `confidence ${result.confidence.toFixed(2)}`));
 }
 
 function part(contribution, fused) {

@@ -1,13 +1,14 @@
-// Hash routes: `#/search?q=…`, `#/record/ID`, `#/add`, `#/status`, `#/lab`, `#/lab/NAME`; views are loaded when shown.
+// Hash routes: `#/search?q=…`, `#/record/ID`, `#/add`, `#/facts`, `#/status`, `#/lab`, `#/lab/NAME`; views are loaded when shown.
 
 const VIEWS = {
   search: () => import("./search.js"),
   record: () => import("./record.js"),
   add: () => import("./editing.js"),
+  facts: () => import("./facts.js"),
   status: () => import("./status.js"),
   lab: () => import("./lab.js"),
 };
-const TITLES = { search: "Search", record: "Record", add: "Add", status: "Status", lab: "Lab" };
+const TITLES = { search: "Search", record: "Record", add: "Add", facts: "Facts", status: "Status", lab: "Lab" };
 
 /** The view's name and its params: `{rest, query}`, with `id` for a record and `name` for a report. */
 export function parse(hash) {

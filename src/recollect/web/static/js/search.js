@@ -7,6 +7,7 @@ import { button, h, replace } from "./dom.js";
 import { filters } from "./filters.js";
 import { listen } from "./keys.js";
 import { ranking } from "./ranking.js";
+import { readingPane } from "./reading.js";
 import { rewrite } from "./router.js";
 import { fromQuery, narrow, toHash, toggleCompare } from "./state.js";
 import { walker } from "./walking.js";
@@ -42,11 +43,12 @@ export async function show(root, params, app) {
   });
   const narrowing = filters(desk);
   const why = whyNot(desk);
+  const tune = tuning(desk);
   const walk = walker(stagePlace, field);
 
   replace(root, h("h1", { class: "hidden" }, "Search"), form,
-    h("div", { class: "tools" }, narrowing.button, compareButton, why.button, narrowing.chips),
-    narrowing.element, why.element, stagePlace);
+    h("div", { class: "tools" }, narrowing.button, tune.button, compareButton, why.button, narrowing.chips),
+    narrowing.element, tune.element, why.element, stagePlace);
 
   /** Every change of what is shown goes through here: the address, the controls, and the question asked again. */
   function change(make, { wait = false, search = true } = {}) {
@@ -78,6 +80,7 @@ export async function show(root, params, app) {
     if (stage?.compare !== desk.state.compare) setStage();
     stage.update();
     narrowing.update();
+    tune.update();
     why.update();
   }
 
@@ -89,7 +92,7 @@ export async function show(root, params, app) {
   }
 
   function compare() {
-    change(() => toggleCompare(desk.state));
+    change(() => toggleCompare(desk.state, app.settings.search));
   }
 
   function fieldKey(event) {
@@ -116,12 +119,13 @@ export async function show(root, params, app) {
   function escape() {
     if (desk.state.why !== null) why.toggle(false);
     else if (!narrowing.element.hidden) narrowing.toggle(false);
+    else if (!tune.element.hidden) tune.toggle(false);
     else if (desk.state.compare) compare();
     else return false;
   }
 
   const silence = listen({ j: () => walk.step(1), ArrowDown: () => walk.step(1), k: () => walk.step(-1),
-    ArrowUp: () => walk.step(-1), c: compare, w: () => why.toggle(), f: () => narrowing.toggle(), Escape: escape });
+    ArrowUp: () => walk.step(-1), c: compare, w: () => why.toggle(), f: () => narrowing.toggle(), r: () => tune.toggle(), Escape: escape });
   const leave = (event) => {
     if (event.key !== "Escape" || event.defaultPrevented || !event.target.closest?.(".panel")) return;
     event.preventDefault();
@@ -172,24 +176,45 @@ export async function show(root, params, app) {
   return done;
 }
 
-/** One ranking, with its knobs beside it. */
+/** One ranking, and the note of the result that has the focus beside it. */
 function single(desk, heard) {
+  const pane = readingPane(desk.app);
+  const wide = matchMedia("(min-width: 64rem)");
+  const ranked = ranking(desk, "one", { blank: () => blankPage(desk), heard: (answer) => {
+    const [first] = answer?.results ?? [];
+    if (first && wide.matches) pane.show(first, answer.matched);
+    else pane.clear();
+    heard(answer);
+  } });
+  const choose = (event) => {
+    const id = event.target.closest?.("[data-id]")?.dataset.id;
+    const result = id && ranked.answer?.results.find((one) => one.id === id);
+    if (result && wide.matches) pane.show(result, ranked.answer.matched);
+  };
+  ranked.element.addEventListener("focusin", choose);
+  ranked.element.addEventListener("click", choose);
+  return { element: h("div", { class: "single" }, ranked.element, pane.element), update: () => {}, run: ranked.run,
+    stop: ranked.stop };
+}
+
+/** The controls of the ranking, behind one button that says how many were changed. */
+function tuning(desk) {
   const panel = controls(desk, "one");
-  const ranked = ranking(desk, "one", { blank: () => blankPage(desk), heard });
-  const wide = matchMedia("(min-width: 60rem)");
-  const folded = h("summary", null, "Ranking");
-  const fold = h("details", { class: "side-fold", open: wide.matches }, folded, panel.element);
-  const unfold = () => (fold.open = wide.matches); // beside the results there is nothing to fold it with
-  wide.addEventListener("change", unfold);
-  const aside = h("aside", { class: "side", "aria-label": "How results are ranked" }, fold);
-  const update = () => {
+  const element = h("section", { class: "panel", id: "ranking", "aria-label": "How results are ranked", hidden: true },
+    panel.element);
+  const opener = button("Ranking", () => toggle(), { "aria-expanded": "false", "aria-controls": "ranking",
+    title: "How results are ranked (r)" });
+  function toggle(open = element.hidden) {
+    element.hidden = !open;
+    opener.setAttribute("aria-expanded", String(open));
+    (open ? element.querySelector("input, select, button") : opener)?.focus();
+  }
+  function update() {
     panel.update();
     const changed = Object.keys(desk.state.knobs.one).length;
-    folded.textContent = changed ? `Ranking, ${changed} changed` : "Ranking";
-  };
-  const stop = () => {
-    wide.removeEventListener("change", unfold);
-    ranked.stop();
-  };
-  return { element: h("div", { class: "single" }, ranked.element, aside), update, run: ranked.run, stop };
+    opener.textContent = changed ? `Ranking, ${changed} changed` : "Ranking";
+    opener.hidden = desk.state.compare;
+    if (desk.state.compare && !element.hidden) toggle(false);
+  }
+  return { element, button: opener, toggle, update };
 }

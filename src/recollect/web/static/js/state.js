@@ -66,12 +66,12 @@ export function apply(state, side, change, defaults) {
   }
 }
 
-/** Begins or ends the comparison; it begins with RRF against a weighted sum, unless two were chosen before. */
-export function toggleCompare(state) {
+/** Begins or ends the comparison; it begins with one's own ranking against RRF, unless two were chosen before. */
+export function toggleCompare(state, defaults) {
   state.compare = !state.compare;
   const { one, a, b } = state.knobs;
   if (!state.compare || Object.keys(a).length || Object.keys(b).length) return;
-  state.knobs.a = { ...one, fusion: one.fusion ?? "rrf" };
-  const weighted = { fusion: "weighted", text_weight: 0.3, vector_weight: 0.7 };
-  state.knobs.b = { ...one, ...(state.knobs.a.fusion === "weighted" ? { fusion: "rrf" } : weighted) };
+  state.knobs.a = { ...one };
+  const other = (one.fusion ?? defaults.fusion) === "rrf" ? "blend" : "rrf";
+  state.knobs.b = { ...one, fusion: other };
 }

@@ -2,50 +2,22 @@
 
 import { h } from "./dom.js";
 
-const COMMON = new Set(
-  ("a an and are as at be but by can did do does for from had has have how i if in into is it its me my not of on " +
-    "or our so that the their them then there these they this to was we were what when where which who why will " +
-    "with you der die das und ist ein eine wie wo").split(" "),
-);
-const WORD = /[\p{L}\p{N}]+(?:['’][\p{L}\p{N}]+)*/gu;
-const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu;
+const UNSPACED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+$/u;
 const LONGEST_TITLE = 140;
 
-/** The text as nodes, with the words of the query in <mark>. */
-export function marked(text, query) {
-  const wanted = new Set((query.match(WORD) ?? []).filter((word) => !COMMON.has(word.toLowerCase())).map(stem));
-  const runs = new Set((query.match(UNSPACED) ?? []).flatMap(pairs));
-  const nodes = [];
-  let end = 0;
-  for (const [from, to] of [...spans(text, wanted), ...occurrences(text, runs)].sort((x, y) => x[0] - y[0])) {
-    if (from < end) continue;
-    nodes.push(text.slice(end, from), h("mark", null, text.slice(from, to)));
-    end = to;
-  }
-  return [...nodes, text.slice(end)];
+/** The text as nodes, with these words in <mark>: the server says which words of the results match. */
+export function marked(text, words) {
+  if (!words.length) return [text];
+  return text.split(pattern(words)).map((part, at) => (at % 2 ? h("mark", null, part) : part));
 }
 
-function* spans(text, wanted) {
-  if (!wanted.size) return;
-  for (const found of text.matchAll(WORD)) {
-    if (wanted.has(stem(found[0]))) yield [found.index, found.index + found[0].length];
-  }
-}
-
-function* occurrences(text, runs) {
-  for (const run of runs) {
-    for (let at = text.indexOf(run); at >= 0; at = text.indexOf(run, at + run.length)) yield [at, at + run.length];
-  }
-}
-
-function pairs(run) {
-  return run.length < 2 ? [run] : Array.from({ length: run.length - 1 }, (_, at) => run.slice(at, at + 2));
-}
-
-/** Near enough to the server's stemmer to show why a text was found; it decides nothing. */
-function stem(word) {
-  const low = word.toLowerCase().replace(/['’]s$/, "");
-  return low.length < 4 ? low : low.replace(/(?:ies|ied)$/, "y").replace(/(?:ing|ed|es|s|ly|e)$/, "");
+/** Whole words; of scripts without spaces also parts of a run. */
+function pattern(words) {
+  const any = (some) => some.sort((x, y) => y.length - x.length).map((word) => RegExp.escape?.(word)
+    ?? word.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&")).join("|") || "(?!)";
+  const spaced = any(words.filter((word) => !UNSPACED.test(word)));
+  const runs = any(words.filter((word) => UNSPACED.test(word)));
+  return new RegExp(`((?<![\\p{L}\\p{N}])(?:${spaced})(?![\\p{L}\\p{N}])|${runs})`, "giu");
 }
 
 /** A record's title, else its first words. */
@@ -57,6 +29,23 @@ export function titleOf(record) {
 /** The text with what would turn its letters round made visible: gnp.exe must not look like exe.png. */
 export function plain(text) {
   return text.replace(/[\u202d\u202e]/g, "\ufffd");
+}
+
+/** A snippet of Markdown in plain words: its marks are for the whole note, where they are rendered. */
+export function unmarked(text) {
+  return text
+    .replace(/(^|\s)#{1,6}\s+/g, "$1")
+    .replace(/(^|\s)(?:[-*+]|\d+[.)])\s+(?=\S)/g, "$1• ")
+    .replace(/!?\[([^\]]*)\]\([^)\s]*\)/g, "$1")
+    .replace(/(\*\*|__|~~|`+)(\S(?:.*?\S)?)\1/g, "$2")
+    .replace(/(^|[\s(])[*_](\S(?:.*?\S)?)[*_](?=[\s).,;:!?]|$)/g, "$1$2")
+    .replace(/\|(\s*:?-+:?\s*\|)+/g, " ")
+    .replace(/\s*\|\s*/g, " · ");
+}
+
+/** Whether a record's text is Markdown: a fact, or part of a Markdown file or a document. */
+export function isMarkdown(record) {
+  return !record.path || Boolean(record.place) || /\.(md|markdown|mdown|mkdn?|mdx|qmd|rmd)$/i.test(record.path);
 }
 
 /** Where a record is shown. */

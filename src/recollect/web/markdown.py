@@ -1,0 +1,62 @@
+"""Markdown as nested lists of `[tag, attributes, children]`, of which the page builds elements.
+
+Nothing that somebody wrote becomes HTML: raw HTML in a note is text, and only the tags and attributes below are made.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from markdown_it.tree import SyntaxTreeNode
+
+Node: TypeAlias = "str | list[Any]"  # a text, or [tag, attributes, children]
+
+TAGS = frozenset((
+    "p", "h1", "h2", "h3", "h4", "h5", "h6", "em", "strong", "s", "ul", "ol", "li", "blockquote", "table", "thead",
+    "tbody", "tr", "th", "td", "hr", "br", "a",
+))  # fmt: skip
+SAFE_LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
+FRONT_MATTER = re.compile(r"---\n.*?\n(---|\.\.\.)\n", re.DOTALL)
+
+
+def nodes(text: str, first_line: int = 1) -> list[Node]:
+    """The blocks of a text. Each knows its lines, counted from `first_line`; front matter is left out."""
+    from markdown_it import MarkdownIt
+    from markdown_it.tree import SyntaxTreeNode
+
+    if first_line == 1 and (head := FRONT_MATTER.match(text)):
+        first_line += head[0].count("\n")
+        text = text[head.end() :]
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return [node for child in SyntaxTreeNode(parser.parse(text)).children for node in _nodes(child, first_line)]
+
+
+def _nodes(node: SyntaxTreeNode, first_line: int) -> list[Node]:
+    match node.type:
+        case "text" | "softbreak":
+            return [node.content or "\n"]
+        case "code_inline":
+            return [["code", {}, [node.content]]]
+        case "fence" | "code_block":
+            return [["pre", _lines(node, first_line), [["code", {}, [node.content]]]]]
+        case "image":
+            alt = "".join(str(child.content) for child in node.children)
+            return [["img", {"src": str(node.attrs.get("src", "")), "alt": alt}, []]]
+    children = [one for child in node.children for one in _nodes(child, first_line)]
+    known = node.tag in TAGS and not node.hidden  # the paragraphs of a tight list are hidden
+    return [[node.tag, _attributes(node) | _lines(node, first_line), children]] if known else children
+
+
+def _attributes(node: SyntaxTreeNode) -> dict[str, Any]:
+    link = str(node.attrs.get("href", ""))
+    if node.tag == "a":
+        return {"href": link} if SAFE_LINK.match(link) else {"file": link}
+    if align := re.fullmatch(r"text-align:(left|right|center)", str(node.attrs.get("style", ""))):
+        return {"align": align[1]}
+    return {"start": node.attrs["start"]} if "start" in node.attrs else {}
+
+
+def _lines(node: SyntaxTreeNode, first_line: int) -> dict[str, Any]:
+    return {"lines": [first_line + node.map[0], first_line + node.map[1] - 1]} if node.map else {}

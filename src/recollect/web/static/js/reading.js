@@ -1,0 +1,62 @@
+// The reading pane: the note of a result, opened at the place, with what is around it.
+
+import { h, replace } from "./dom.js";
+import { rendered } from "./markdown.js";
+import { recordHash, recordPath } from "./recordtext.js";
+import { placeOf, titleOf } from "./words.js";
+
+/** `element`, `show(result, matched)`, `clear()`; while nothing is shown the element is hidden. */
+export function readingPane(app) {
+  const body = h("div", { class: "reading-body", tabindex: "0", role: "region", "aria-label": "The note" });
+  const head = h("div", { class: "reading-head" });
+  const element = h("aside", { class: "reading", "aria-label": "Reading", hidden: true }, head, body);
+  let wanted = null;
+
+  async function show(result, matched = []) {
+    if (wanted === result.id) return;
+    wanted = result.id;
+    const content = await note(app, result, matched);
+    if (wanted !== result.id) return; // another was chosen meanwhile
+    replace(head, h("a", { class: "reading-title", href: recordHash(result.id), dir: "auto" }, titleOf(result)),
+      h("p", { class: "quiet" }, h("bdi", null, placeOf(result))), opener(result));
+    replace(body, content);
+    element.hidden = false;
+    body.scrollTop = 0;
+    const mine = body.querySelector(".mine");
+    if (mine) body.scrollTop = mine.offsetTop - body.offsetTop - 24;
+  }
+
+  function clear() {
+    wanted = null;
+    element.hidden = true;
+  }
+
+  return { element, show, clear };
+}
+
+/** The note of a record as elements, or why it cannot be read. */
+export async function note(app, record, matched = []) {
+  try {
+    const { nodes, lines, freshness } = await app.api.get(recordPath("reading", record.id));
+    const image = async (name) => {
+      const { media_type: kind, base64 } = await app.api.get(recordPath("image", record.id), { name });
+      return `data:${kind};base64,${base64}`;
+    };
+    const old = freshness && freshness !== "fresh"
+      ? h("p", { class: "note" }, { changed: "The file has changed since it was indexed.",
+        missing: "The file is no longer there; this is what was indexed." }[freshness] ?? freshness) : null;
+    return [old, h("div", { class: "prose", dir: "auto" }, rendered(nodes, { lines, matched, image }))];
+  } catch (error) {
+    return h("p", { class: "note" }, [error.message, error.hint].filter(Boolean).join(" "));
+  }
+}
+
+/** Links that open the file where one writes: programs that registered these addresses answer them. */
+export function opener(record) {
+  if (record.kind !== "chunk" || !record.path) return null;
+  const line = record.lines ? `:${record.lines[0]}` : "";
+  const markdown = /\.(md|markdown)$/i.test(record.path);
+  return h("p", { class: "openers" },
+    h("a", { href: `vscode://file${encodeURI(record.path)}${line}` }, "Open in editor"),
+    markdown ? h("a", { href: `obsidian://open?path=${encodeURIComponent(record.path)}` }, "Open in Obsidian") : null);
+}
