@@ -309,7 +309,7 @@ class Indexer:
         ended: dict[str, Any]
         try:
             both = {"reading": self._progress, "progress": self._progress}
-            report = self.memory.reindex(paths, new=self.folders, dry_run=dry_run, **both)
+            report = self.memory.reindex(paths, new=(*self.folders, str(NOTES)), dry_run=dry_run, **both)
             ended = {"state": "done", "report": asdict(report)}
         except _Stopped:
             ended = {"state": "stopped"}
@@ -328,6 +328,6 @@ class Indexer:
     def _allowed(self, path: str) -> str:
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             folder = Path(path).expanduser().resolve()
-            if any(folder.is_relative_to(Path(root).resolve()) for root in (*self.roots(), NOTES)):
+            if any(folder.is_relative_to(Path(root).resolve()) for root in (*self.roots(), str(NOTES))):
                 return str(folder)
         raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")

@@ -126,8 +126,10 @@ def give(page, token):
 
 
 def knob(page, name):
-    """One of the controls."""
-    return page.locator(f'.single [data-knob="{name}"]')
+    """One of the controls, which are behind a button."""
+    if page.locator("#ranking").is_hidden():
+        page.get_by_role("button", name="Ranking").click()
+    return page.locator(f'#ranking [data-knob="{name}"]')
 
 
 def test_results_change_while_typing(visit):
@@ -225,6 +227,7 @@ def test_changing_the_method_changes_ranking_and_address(visit):
     page.reload()
     page.locator(".result-title").first.wait_for()
     assert titles(page) == by_rank
+    page.get_by_role("button", name="Ranking, 2 changed").click()
     page.get_by_role("button", name="Reset all 2").click()
     shown(page)
     assert "fusion" not in address_of(page)
@@ -260,14 +263,14 @@ def test_slider_and_source_button_are_sent(visit):
 
 
 def test_two_rankings_side_by_side(visit):
-    """RRF against a weighted sum: each record shows how it moved and is highlighted on both sides."""
+    """One's own ranking against RRF: each record shows how it moved and is highlighted on both sides."""
     page = visit(f"#/search?q={QUESTION}")
     page.locator("#q").press("Escape")
     page.keyboard.press("c")
     page.locator('[data-side="b"] .result').first.wait_for()
     shown(page)
     heads = page.locator(".half-what").all_inner_texts()
-    assert heads == ["RRF, k 60", "Weighted · keyword 0.3, vector 0.7"]
+    assert heads == ["Blend", "RRF, k 60"]
     a, b = titles(page, '[data-side="a"]'), titles(page, '[data-side="b"]')
     assert a != b
     for rank, title in enumerate(b):
@@ -279,7 +282,7 @@ def test_two_rankings_side_by_side(visit):
     assert titles(page, ".lit") == [both, both]
     assert page.locator(".line.lit").count() == 1
     assert page.locator(".line").count() == len(set(a) & set(b))
-    assert address_of(page)["b.fusion"] == ["weighted"]
+    assert address_of(page)["b.fusion"] == ["rrf"]
 
 
 def test_each_side_has_its_own_options(visit):
@@ -295,6 +298,26 @@ def test_each_side_has_its_own_options(visit):
     page.get_by_role("button", name="Use B").click()
     page.locator(".single").wait_for()
     assert address_of(page) == {"q": [QUESTION], "fusion": ["borda"]}
+
+
+def test_note_of_a_result_is_read_beside_the_results(visit):
+    """The first result's note is rendered and opened at the place; keys go on to the next; Ctrl+K lists commands."""
+    page = visit("#/search?q=pool", width=1300)
+    pane = page.locator(".reading")
+    pane.locator(".prose").first.wait_for()
+    first = pane.locator(".reading-title").inner_text()
+    assert first == titles(page)[0]
+    assert pane.locator("mark", has_text="pool").count() > 0
+    assert "](" not in pane.inner_text()
+    page.locator("#q").press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.wait_for_function("first => document.querySelector('.reading-title').textContent !== first", arg=first)
+    assert pane.locator(".reading-title").inner_text() == titles(page)[1]
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("facts")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Facts over time").wait_for()
 
 
 def test_why_not_names_the_stage_and_applies_the_advice(visit):
@@ -516,11 +539,17 @@ def test_moved_result_shows_why(visit):
 
 @pytest.mark.ci
 def test_empty_store_shows_how_to_begin(visit, tmp_path):
-    """With the command that indexes, and a link to add a record."""
+    """With the command that indexes; one line stores a fact, and one button indexes the sample notes."""
     with serving.serving(tmp_path / "empty.db", tmp_path) as address:
         page = visit(address=address)
         assert page.get_by_role("heading", name="Nothing is stored yet").is_visible()
         assert page.get_by_role("link", name="Add a fact").is_visible()
+        page.get_by_role("button", name="Try the sample notes").click()
+        page.locator(".result-title", has_text="The dishwasher that hummed").wait_for()
+        page.goto(f"{address}#/search")
+        page.get_by_role("textbox", name="Remember a fact").fill("Anneke has the spare key.")
+        page.keyboard.press("Enter")
+        page.get_by_text("Remembered.").wait_for()
 
 
 @pytest.mark.ci

@@ -5,11 +5,17 @@ import { marked } from "./words.js";
 
 const TAGS = new Set(["p", "h1", "h2", "h3", "h4", "h5", "h6", "em", "strong", "s", "code", "pre", "ul", "ol", "li",
   "blockquote", "table", "thead", "tbody", "tr", "th", "td", "hr", "br"]);
-const SHIFT = 2; // a note's first heading is below the page's own
 
 /** The elements of `nodes`. `lines` are the record's own, which are marked; `image(src)` gives an address or null. */
 export function rendered(nodes, { lines = null, matched = [], image = async () => null } = {}) {
-  return nodes.map((node) => element(node, { lines, matched, image }));
+  const how = { lines, matched, image, level: 1 };
+  return nodes.map((node) => element(node, how));
+}
+
+/** A heading's level on the page, where the record's name is the first: no level is left out. */
+function headingOf(tag, how) {
+  how.level = Math.min(6, Number(tag[1]) + 1, how.level + 1);
+  return `h${how.level}`;
 }
 
 function element(node, how) {
@@ -22,9 +28,9 @@ function element(node, how) {
   }
   if (tag === "img") return picture(src, alt, how);
   if (!TAGS.has(tag)) return inside();
-  const heading = /^h[1-6]$/.test(tag) ? `h${Math.min(6, Number(tag[1]) + SHIFT)}` : tag;
+  const name = /^h[1-6]$/.test(tag) ? headingOf(tag, how) : tag;
   const mine = how.lines && lines && lines[1] >= how.lines[0] && lines[0] <= how.lines[1];
-  const made = h(heading, { class: mine ? "mine" : null, start, style: align ? { "text-align": align } : {} }, inside());
+  const made = h(name, { class: mine ? "mine" : null, start, style: align ? { "text-align": align } : {} }, inside());
   return tag === "table" || tag === "pre" ? h("div", { class: "scroll", tabindex: "0", role: "group",
     "aria-label": tag === "table" ? "Table" : "Code" }, made) : made;
 }

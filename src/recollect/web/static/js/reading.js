@@ -21,9 +21,7 @@ export function readingPane(app) {
       h("p", { class: "quiet" }, h("bdi", null, placeOf(result))), opener(result));
     replace(body, content);
     element.hidden = false;
-    body.scrollTop = 0;
-    const mine = body.querySelector(".mine");
-    if (mine) body.scrollTop = mine.offsetTop - body.offsetTop - 24;
+    reveal(body);
   }
 
   function clear() {
@@ -32,6 +30,12 @@ export function readingPane(app) {
   }
 
   return { element, show, clear };
+}
+
+/** Scrolls `body`, and only it, to the record's own part of the note. */
+export function reveal(body) {
+  const mine = body?.querySelector(".mine");
+  if (body) body.scrollTop = mine ? mine.getBoundingClientRect().top - body.getBoundingClientRect().top - 24 : 0;
 }
 
 /** The note of a record as elements, or why it cannot be read. */
@@ -45,7 +49,7 @@ export async function note(app, record, matched = []) {
     const old = freshness && freshness !== "fresh"
       ? h("p", { class: "note" }, { changed: "The file has changed since it was indexed.",
         missing: "The file is no longer there; this is what was indexed." }[freshness] ?? freshness) : null;
-    return [old, h("div", { class: "prose", dir: "auto" }, rendered(nodes, { lines, matched, image }))];
+    return [old, h("div", { class: "record-text prose", dir: "auto" }, rendered(nodes, { lines, matched, image }))];
   } catch (error) {
     return h("p", { class: "note" }, [error.message, error.hint].filter(Boolean).join(" "));
   }

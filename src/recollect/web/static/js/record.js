@@ -6,8 +6,10 @@ import { listen } from "./keys.js";
 import { known } from "./known.js";
 import { moment } from "./moments.js";
 import { openFile } from "./opened.js";
-import { nameOf, recordHash, recordPath, recordText } from "./recordtext.js";
+import { note, opener, reveal } from "./reading.js";
+import { nameOf, readable, recordHash, recordPath, recordText } from "./recordtext.js";
 import { timeline } from "./timeline.js";
+import { isMarkdown } from "./words.js";
 
 const TAKEN_BACK = {
   add: "The new record is removed.",
@@ -45,11 +47,24 @@ async function refresh(view, focus = null) {
   }
   const history = await app.api.get(recordPath("history", id)).catch(() => ({ events: [], chain: [] }));
   view.changed = history.events.some(({ action }) => action !== "add");
-  const [story, file] = await Promise.all([timeline(record, history, app.api), openFile(record, app.api)]);
+  const rendered = isMarkdown(record) && readable(record);
+  const [story, file, text] = await Promise.all([
+    timeline(record, history, app.api),
+    rendered ? null : openFile(record, app.api),
+    rendered ? whole(app, record) : recordText(record),
+  ]);
   if (!view.alive) return;
   document.title = `${nameOf(record, 60)} · Recollect`;
-  replace(root, h("article", { class: "record" }, head(record), body(view, record), known(record), file, story));
+  replace(root, h("article", { class: "record" }, head(record), body(view, record, text), known(record), file, story));
+  reveal(root.querySelector(".reading-body"));
   if (focus) root.querySelector(focus)?.focus();
+}
+
+/** The record's text; of a file's part the note around it, opened there. */
+async function whole(app, record) {
+  const text = await note(app, record);
+  if (record.kind !== "chunk") return text;
+  return h("div", { class: "reading-body card", tabindex: "0", role: "region", "aria-label": record.path }, text);
 }
 
 function head(record) {
@@ -62,6 +77,7 @@ function head(record) {
       h("span", { class: "badge" }, record.kind === "chunk" ? "part of a file" : record.kind),
       record.superseded_by ? h("span", { class: "badge warn" }, "superseded") : null,
       expired(record) ? h("span", { class: "badge warn" }, "expired") : null,
+      opener(record),
     ),
     h("h1", { class: record.title ? null : "hidden", dir: "auto", tabindex: "-1" }, nameOf(record, 300)),
     record.superseded_by
@@ -80,9 +96,8 @@ function expired(record) {
   return record.expires_at && new Date(record.expires_at) <= new Date();
 }
 
-function body(view, record) {
+function body(view, record, text) {
   const place = h("div", { class: "record-body" });
-  const text = recordText(record);
   const buttons = mayChange(record, view.app.settings.caller) ? actions(view, record, place, text) : null;
   replace(place, arranged(record, text, buttons));
   return place;

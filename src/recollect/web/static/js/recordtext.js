@@ -1,4 +1,4 @@
-// A record's text as it was written: nothing in it is markup, nothing in it reaches beyond its box.
+// A record's text as it was written, where it is not rendered: nothing in it reaches beyond its box.
 
 import { h, replace } from "./dom.js";
 import { count } from "./moments.js";
@@ -25,6 +25,11 @@ export function recordText({ text, title = "" }) {
     `Show all ${count(text.length)} characters`,
   );
   return [hasMarks(title + text) ? h("p", { class: "note" }, TURNED) : null, body, text.length > AT_ONCE ? more : null];
+}
+
+/** Whether a text can be rendered: it is not very long, and nothing in it turns the direction of writing. */
+export function readable({ text, title = "" }) {
+  return text.length <= AT_ONCE && !hasMarks(title + text) && !endless(text);
 }
 
 /** The class of a text with a word of hundreds of letters, whose kerning would take a browser minutes to break. */

@@ -1,0 +1,90 @@
+"""Markdown as nested lists: what notes hold is rendered, and nothing that was written becomes HTML."""
+
+import base64
+
+import pytest
+
+from recollect.web.markdown import TAGS, nodes
+
+
+def test_blocks_have_their_lines_and_front_matter_is_left_out():
+    """Headings, lists, tables and code, each with the lines that it stands on."""
+    text = "---\ntitle: x\n---\n# Head\n\n- one\n- two\n\n| a |\n|--:|\n| 1 |\n\n```py\nx = 1\n```\n"
+    head, items, table, code = nodes(text)
+    assert head == ["h1", {"lines": [4, 4]}, ["Head"]]
+    assert items == [
+        "ul", {"lines": [6, 8]}, [["li", {"lines": [6, 6]}, ["one"]], ["li", {"lines": [7, 8]}, ["two"]]],
+    ]  # fmt: skip
+    assert table[0] == "table"
+    assert table[2][0][2][0][2][0] == ["th", {"align": "right"}, ["a"]]
+    assert code == ["pre", {"lines": [13, 15]}, [["code", {}, ["x = 1\n"]]]]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "[x](javascript:alert(1))",
+        "[x](data:text/html,<script>1</script>)",
+        '[x](http://e.org "t" onclick=1)',
+        "![x](javascript:alert(1))",
+        "> " * 300 + "deep",
+        "[" * 3000,
+        "*" * 5000 + "a",
+    ],
+)
+def test_only_known_tags_and_attributes_are_made(hostile):
+    """Raw HTML is text, and a link leads only to the web or names a file."""
+
+    def look(node):
+        if isinstance(node, str):
+            return
+        tag, attributes, children = node
+        assert tag in TAGS | {"pre", "code", "img"}
+        assert attributes.keys() <= {"lines", "href", "file", "src", "alt", "start", "align"}
+        assert attributes.get("href", "http://").startswith(("http://", "https://", "mailto:"))
+        for child in children:
+            look(child)
+
+    for node in nodes(hostile):
+        look(node)
+
+
+def test_reading_shows_the_note_around_a_chunk(home):
+    """A Markdown file is rendered, another file is one block of code, and an image comes from the folder only."""
+    folder = home.folder / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("# Heron\n\nA *grey* bird.\n\n![nest](nest.png)\n")
+    (folder / "nest.png").write_bytes(b"\x89PNG nest")
+    (folder / "a.py").write_text("def heron():\n    return 'reeds'\n")
+    (home.folder / "secret.png").write_bytes(b"\x89PNG secret")
+    assert home.run("index", folder, "--store", home.store, "--embedder", "none").returncode == 0
+    api = home.serve().client()
+    note, code = (
+        api.post("/v1/search", json={"query": words}).json()["results"][0] for words in ("grey bird", "return reeds")
+    )
+    reading = api.get(f"/v1/reading/{note['id']}").json()
+    assert reading["nodes"][1][2] == ["A ", ["em", {}, ["grey"]], " bird."]
+    assert reading["lines"] == note["lines"]
+    assert api.get(f"/v1/reading/{code['id']}").json()["nodes"][0][0] == "pre"
+    image = api.get(f"/v1/image/{note['id']}", params={"name": "nest.png"}).json()
+    assert (image["media_type"], base64.b64decode(image["base64"])) == ("image/png", b"\x89PNG nest")
+    for name in ("../secret.png", str(home.folder / "secret.png"), "a.md", "nothing.png"):
+        assert api.get(f"/v1/image/{note['id']}", params={"name": name}).status_code == 400, name
+
+
+def test_fact_is_rendered_and_matching_words_are_named(api, add):
+    """The page marks what the analysis matched: "resignation" for "resign", not "even" for "evening"."""
+    fact = add("The **spare** resignation letter, even so.")
+    assert api.get(f"/v1/reading/{fact['id']}").json()["nodes"] == [
+        ["p", {"lines": [1, 1]}, ["The ", ["strong", {}, ["spare"]], " resignation letter, even so."]]
+    ]
+    answer = api.post("/v1/search", json={"query": "who resigned one evening?", "explain": True}).json()
+    assert "resignation" in answer["matched"]
+    assert "even" not in answer["matched"]
+
+
+def test_image_is_for_the_owner(askers):
+    """A folder's images were not indexed for a scope."""
+    assert askers.ada.get("/v1/image/x", params={"name": "a.png"}).status_code == 403
