@@ -35,7 +35,7 @@ from recollect.types import GLOBAL, Event, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import Asker
 from recollect.web.inputs import Owns, Reads, ScopeBody, ScopeParameters, SearchBody, Writes
-from recollect.web.markdown import nodes
+from recollect.web.rendering import nodes
 from recollect.web.responses import Changed, ChangedRecord, Json, documented, encoded, model
 from recollect.web.workers import DEEPEST, limits
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from recollect.web.markdown import TAGS, nodes
+from recollect.web.rendering import TAGS, nodes
 
 
 def test_blocks_have_their_lines_and_front_matter_is_left_out():
