@@ -22,6 +22,7 @@ from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.memory import Memory
 from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, harmless, visible_json
+from recollect.memory.resemblance import resembling
 from recollect.memory.shapes import (
     READ_CHARACTERS,
     answer_dict,
@@ -56,6 +57,8 @@ Below is what memory holds about it. Take it into account, cite entries by numbe
 where they contradict each other or me. memory_search finds more.
 
 {block}"""
+
+REPLACE = "If the new fact replaces it: memory_supersede with id {old} and by {new}."
 
 Task = Annotated[str, Field(description="What you are about to do, in a sentence.")]
 
@@ -234,7 +237,12 @@ class MemoryTools:
         """
         written = self._written(fields.pop("origin"))
         chosen = {name: value for name, value in fields.items() if value != FACT[name][1]}
-        return _record_result(written.add(text, **chosen))
+        record = written.add(text, **chosen)
+        stored, similar = record_dict(record), resembling(written, record, for_model=True)
+        if similar is not None:
+            advice = {"advice": REPLACE.format(old=similar.record.id, new=record.id)} if similar.replaceable else {}
+            stored |= {"similar": similar.as_dict() | advice}
+        return _result(bounded(stored, READ_CHARACTERS))
 
     @_tool(
         CHANGES, id=ID,

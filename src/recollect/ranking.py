@@ -116,6 +116,27 @@ def word_hashes(text: str) -> list[int]:
     return [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD.findall(text.casefold())]
 
 
+NEAR, SAME = 2.0, 2.4  # strengths of a match between two facts that are about one thing, and that say the same
+BEGINNING, COMMON, NEARLY_ALL, HALF = 0.6, 0.4, 0.8, 0.5  # shares of words; chosen on one set, reported on another
+
+
+def same_subject(old: str, new: str, strength: float) -> bool:
+    """Whether a new fact says something else about the same thing as an old one, or nearly the same.
+
+    "The capital of X is Y" and "… is Z" begin alike and differ in the end, which is the answer; "The capital of W is Z"
+    differs before. `strength` is that of the match between their vectors (decision 061).
+    """
+    if strength < NEAR or max(len(old), len(new)) > LONGEST_WORDS * WORD_LETTERS:
+        return False
+    one, other = word_hashes(old), word_hashes(new)
+    short, long = sorted((len(one), len(other)))
+    if short < HALF * long or not short:
+        return False
+    alike = len(set(one) & set(other)) / len(set(one) | set(other))
+    begins = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), short)
+    return (alike >= COMMON and begins >= BEGINNING * short) or (alike >= NEARLY_ALL and strength >= SAME)
+
+
 LOWEST_RANK = 20  # all that is ranked lower counts as this rank, so confidence does not depend on how deep is searched
 
 LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them apart must not be believed

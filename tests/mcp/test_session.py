@@ -376,3 +376,18 @@ def test_tools_leave_out_text_of_web_pages(served):
     assert "June" not in block["text"]
     assert any("1 record was not searched" in warning for warning in block["warnings"])
     assert "Not searched, because of their origin: 1 of its records." in block["text"]
+
+
+@pytest.mark.ci
+def test_a_stored_fact_comes_with_the_one_that_it_contradicts(served):
+    """With the call that replaces it."""
+
+    async def live(client):
+        old = await call(client, "memory_store", text="The mayor of Springfield is Quimby.")
+        await call(client, "memory_search", query="mayor")  # measures the cosines of the model
+        new = await call(client, "memory_store", text="The mayor of Springfield is Simpson.")
+        assert "similar" not in old
+        assert new["similar"]["text"] == old["text"]
+        assert f"memory_supersede with id {old['id']} and by {new['id']}" in new["similar"]["advice"]
+
+    served.run(live)

@@ -369,3 +369,15 @@ def test_short_id_is_accepted_on_every_route(api, add):
     assert short in error["message"]
     assert other["short_id"] in error["message"]
     assert api.post("/v1/supersede", json={"id": short, "by": other["short_id"]}).json()["id"] == other["id"]
+
+
+@pytest.mark.ci
+def test_similar_fact_is_named(api, add):
+    """A new fact comes with the earlier one that it contradicts, once a search has measured the model's cosines."""
+    old = add("The mayor of Springfield is Quimby.")
+    api.post("/v1/search", json={"query": "mayor"})
+    text = "The mayor of Springfield is Simpson."
+    assert "similar" not in api.post("/v1/records", json={"text": text}).json()  # nobody asked
+    new = api.post("/v1/records?similar=true", json={"text": text}).json()
+    assert new["similar"] == {name: old[name] for name in ("id", "short_id", "text")} | {"replaceable": True}
+    assert api.post("/v1/supersede", json={"id": new["similar"]["id"], "by": new["id"]}).status_code == 200

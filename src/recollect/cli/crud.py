@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,8 @@ from recollect.cli.flags import command, complete, filters_of, flags, open_memor
 from recollect.cli.scopes import note_other_scopes
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
-from recollect.memory.shapes import event_dict, record_dict, record_dicts, rollback_dict
+from recollect.memory.resemblance import Resemblance, resembling
+from recollect.memory.shapes import event_dict, name_of, record_dict, record_dicts, rollback_dict
 from recollect.options import ORIGINS
 from recollect.ranking import HALF_LIVES
 from recollect.types import Record
@@ -73,13 +75,26 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
     if text != "-":
         with open_memory(options) as memory:
             old = None if supersedes is None else record_named(memory, supersedes)
-            _emit_record(memory.add(text, supersedes=old, **fields), as_json)
+            record = memory.add(text, supersedes=old, **fields)
+            similar = resembling(memory, record)
+        document = record_dict(record) | ({"similar": similar.as_dict()} if similar else {})
+        emit(as_json, document, plain(record.id))
+        if similar and not as_json:
+            _note_similar(record, similar)
         return
     if fields or supersedes:
         raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')
     with open_memory(options) as memory:
         records = memory.add_many(_json_lines(), progress=terminal.progress("embedding"))
     emit(as_json, record_dicts(records), lambda: notice(f"added {counted(len(records), 'record')}"))
+
+
+def _note_similar(record: Record, similar: Resemblance) -> None:
+    """Name the fact that a new one nearly repeats or contradicts, and the command that replaces it."""
+    old, new = (plain(name) for name in short_ids([similar.record.id, record.id]).values())
+    notice(f"an earlier fact says something similar: {old}  {plain_text(name_of(similar.record))}")
+    if similar.replaceable:
+        notice(f"if the new one replaces it: recollect supersede {shlex.quote(old)} {shlex.quote(new)}")
 
 
 def _json_lines() -> Iterator[dict[str, Any]]:

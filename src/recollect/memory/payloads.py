@@ -54,6 +54,15 @@ class StoredRecord(TypedDict):
     next_offset: NotRequired[int]
 
 
+class SimilarFact(TypedDict):
+    """An earlier fact that a new one nearly repeats or contradicts; `replaceable` if the new one may supersede it."""
+
+    id: str
+    short_id: str
+    text: str
+    replaceable: bool
+
+
 class FurtherPassage(TypedDict):
     """A further passage of a file: the record that holds it, and its own score."""
 

@@ -1,10 +1,11 @@
 """Search, recall and why-not; and single records: list, add, read, edit, supersede, forget, undo, history, file."""
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -19,6 +20,7 @@ from recollect.memory.changes import chain
 from recollect.memory.folders import Excerpt
 from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
+from recollect.memory.resemblance import resembling
 from recollect.memory.shapes import (
     answer_dict,
     bounded,
@@ -143,6 +145,7 @@ register_url_convertor("anything", _Anything())
 
 router = APIRouter(tags=["records"])
 
+_SIMILAR = "Look for an earlier fact that the new one nearly repeats or contradicts."
 _ID = "The id or short id of a record; may hold slashes."
 RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description=_ID)]
 
@@ -178,11 +181,19 @@ def _listed(memory: Memory, work: Work, limit: int, offset: int, filters: dict[s
 
 
 @router.post("/v1/records", **documented(ChangedRecord, 201))
-def add_record(body: inputs.NewRecord, asker: Writes) -> Json:
-    """Add a record. The same text in the same scope is one record: adding it again updates it."""
+def add_record(
+    body: inputs.NewRecord, asker: Writes, similar: Annotated[bool, Query(description=_SIMILAR)] = False
+) -> Json:
+    """Add a record. The same text in the same scope is one record: adding it again updates it.
+
+    With `similar=true` the answer also has, as `similar`, an earlier fact that the new one nearly repeats or
+    contradicts; `/v1/supersede` can replace it.
+    """
     began = now()
     fields = body.set_fields("text", "supersedes")
-    return _changed(asker.memory, asker.memory.add(body.text, supersedes=body.supersedes, **fields), began, 201)
+    record = asker.memory.add(body.text, supersedes=body.supersedes, **fields)
+    other = resembling(asker.memory, record) if similar else None
+    return _changed(asker.memory, record, began, 201, {"similar": other.as_dict()} if other else {})
 
 
 @router.get("/v1/records/{id:anything}", **documented(StoredRecord))
@@ -297,11 +308,13 @@ def _forgotten(memory: Memory, ids: list[str]) -> Json:
     return Json({"forgotten": forgotten, "changes": [_change(memory, key, began) for key in forgotten]})
 
 
-def _changed(memory: Memory, record: Record, began: datetime, status: int = 200) -> Json:
+def _changed(
+    memory: Memory, record: Record, began: datetime, status: int = 200, more: Mapping[str, Any] = MappingProxyType({})
+) -> Json:
     """The record now, and the number of the change for `/v1/undo`."""
     # The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
     side = memory if memory.caller is not None else memory.scoped(record.scope)
-    return Json({**record_dict(record), "change": _change(side, record.id, began)}, status)
+    return Json({**record_dict(record), "change": _change(side, record.id, began), **more}, status)
 
 
 def _change(memory: Memory, key: str, began: datetime) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from recollect import errors
 from recollect.dataclass import dataclass
 from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
-from recollect.memory.payloads import SourceHealth, StoredRecord, extensible
+from recollect.memory.payloads import SimilarFact, SourceHealth, StoredRecord, extensible
 from recollect.web.access import Unauthorized
 
 
@@ -53,9 +53,10 @@ class Changed(TypedDict):
 
 
 class ChangedRecord(StoredRecord):
-    """A record after a change."""
+    """A record after a change; `similar` is an earlier fact that a new one nearly repeats or contradicts."""
 
     change: Changed
+    similar: NotRequired[SimilarFact]
 
 
 @dataclass(frozen=True, slots=True)
