@@ -37,6 +37,7 @@ MAX_QUERY_TERMS = 512  # terms of one query; further terms of a long pasted text
 CACHED_WORDS = 100_000  # words whose terms are cached: about 30 MB
 HASH_BYTES = 8  # of a term in an index
 CACHED_CHUNKS = 200_000  # chunks between white space whose hashes are cached: about 50 MB, in a process that indexes
+MOST_SPELLED = 300_000  # terms that are known by their hashes: about 40 MB, in a process that indexes
 LONGEST_CACHED = 40  # characters of a chunk between white space whose hashes are cached: longer ones rarely repeat
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
@@ -115,6 +116,14 @@ class Analyzer:
         found = [chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()]
         return b"".join([hashes for hashes, _ in found]), sum([counted for _, counted in found])
 
+    def spellings(self) -> dict[int, str]:
+        """The terms of all that `packed` has read, by their hashes; emptied when it is large. One thread at a time."""
+        chunks = _chunks(self.language)
+        if len(chunks.spelled) > MOST_SPELLED:
+            chunks.clear()  # what is cached would not be spelled again
+            chunks.spelled.clear()
+        return chunks.spelled
+
     def query(self, text: str) -> list[str]:
         """The terms of a query, each as often as it occurs: no stop words, unless it has nothing else.
 
@@ -148,11 +157,12 @@ class _Chunks(dict[str, tuple[bytes, int]]):
     def __init__(self, language: str) -> None:
         super().__init__()
         self._language = language
+        self.spelled: dict[int, str] = {}  # hash → term
 
     def __missing__(self, chunk: str) -> tuple[bytes, int]:
         if chunk.isascii() and chunk.isalpha() and (chunk.islower() or chunk.istitle() or chunk.isupper()):
             lower = chunk.lower()  # most chunks are one plain word; what follows gives the same, in ten times the time
-            entry = _hash(_stem(self._language, lower)[:MAX_TERM]), int(lower not in _stopwords(self._language))
+            entry = self._spell(_stem(self._language, lower)[:MAX_TERM]), int(lower not in _stopwords(self._language))
         else:
             terms: list[tuple[str, bool]] = []
             for match in _words(chunk):
@@ -160,12 +170,18 @@ class _Chunks(dict[str, tuple[bytes, int]]):
                     terms += [(gram[0], False) for gram in _grams(match.group(), 0)]
                 else:
                     terms += _terms(self._language, match.group())
-            entry = b"".join([_hash(term) for term, _ in terms]), sum(not stop for _, stop in terms)
+            entry = b"".join([self._spell(term) for term, _ in terms]), sum(not stop for _, stop in terms)
         if len(chunk) <= LONGEST_CACHED:
             if len(self) >= CACHED_CHUNKS:
                 self.clear()
             self[chunk] = entry
         return entry
+
+    def _spell(self, term: str) -> bytes:
+        """The hash of a term, which is then known by it."""
+        hashed = _hash(term)
+        self.spelled[int.from_bytes(hashed, "little")] = term
+        return hashed
 
 
 _chunks = cache(_Chunks)

@@ -247,6 +247,14 @@ class SearchOptions:
         False, 'Read the query as plain text: no "phrases", -words, prefixes* and fields such as tag:work.',
         group=DEPTH, places=(FLAG, HTTP),
     )  # fmt: skip
+    typos: bool = option(
+        True, "Also search words that are spelled nearly like a word of the query that no record has.", group=DEPTH,
+        places=(FLAG, HTTP),
+    )  # fmt: skip
+    typing: bool = option(
+        False, "Take the last word of the query for the beginning of a word, while one types.", group=DEPTH,
+        places=(HTTP,),
+    )  # fmt: skip
     budget_ms: float | None = option(
         None, "Milliseconds after which the answer is made of the lists that have arrived.", group=DEPTH,
         bounds=POSITIVE, metavar="MS", places=(FLAG, HTTP), http_bounds=Bounds(1, 1e7),

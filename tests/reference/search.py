@@ -17,6 +17,7 @@ from typing import Any
 
 from recollect.analysis import Analyzer, lead, snippet
 from recollect.frequencies import shares
+from recollect.spelling import expand, words_of
 from recollect.types import Record
 
 DEFAULTS: Mapping[str, Any] = {
@@ -59,6 +60,7 @@ class Ranking:
     among: int | None = None  # if the list is complete: how many records it was made from
     trust: float = 1.0
     weight: float = 1.0
+    near: list[str] = field(default_factory=list)  # terms that were searched for misspelled words
 
 
 @dataclass
@@ -196,11 +198,13 @@ def below(path: str | None, pattern: str) -> bool:
 # -- the two lists -----------------------------------------------------------------------------------------
 
 
-def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth: int) -> Ranking:
+def keyword_list(
+    visible: Sequence[Record], text: str, analyzer: Analyzer, depth: int, *, typos: bool = True
+) -> Ranking:
     """Lucene's BM25 over the visible records. A word in the title counts twice; stop words add no length.
 
     A word of the query counts as often as it occurs there. It is at least as frequent as if 300 records of general text
-    had been seen, too.
+    had been seen, too. A word that no record has counts as the nearest ones, by a part of their weight.
     """
     terms = analyzer.query(text)
     if not terms:
@@ -217,14 +221,22 @@ def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth
     mean = sum(lengths.values()) / len(visible) if visible else 1.0
     scores: dict[str, float] = {}
     most = 0.0
-    for term in terms:
+    weighed = [(term, 1.0) for term in terms]
+    near = nearest_terms(text, terms, counts, analyzer) if typos else {}
+    extra = {term: weight for found in near.values() for term, weight in found.items()}
+    weighed += [(term, weight) for term, weight in extra.items() if term not in terms]
+    for term, weight in weighed:
+        if term in near:
+            continue
         having = [record.id for record in visible if term in counts[record.id]]
         idf = inverse_frequency(len(visible), len(having), shares(analyzer.language).get(term, 0.0))
-        most += idf
+        idf *= weight
+        most += idf if term in terms else 0.0
         for key in having:
             often = counts[key][term]
             share = often / (often + 1.2 * (1 - 0.75 + 0.75 * lengths[key] / mean))
             scores[key] = scores.get(key, 0.0) + idf * share
+    most += sum(most_of_near(found, counts, analyzer) for found in near.values())
     ranking = best("keyword", [(r, round(scores[r.id], 9)) for r in visible if r.id in scores], depth)
     complete = len(ranking.hits) < depth
     if complete:
@@ -233,7 +245,36 @@ def keyword_list(visible: Sequence[Record], text: str, analyzer: Analyzer, depth
         covered = ranking.hits[0][1] / (most * min(1.0, 12 / len(terms)))
         few = (len(visible) + 300) / (len(visible) + 600)  # among few records words count for less
         ranking.trust = min(1.0, covered / 0.2) * few
+    ranking.near = [term for found in near.values() for term in found]
     return ranking
+
+
+def most_of_near(near: Mapping[str, float], counts: Mapping[str, Mapping[str, float]], analyzer: Analyzer) -> float:
+    """The most that a record can get for one of the terms near a misspelled word."""
+    common, most = shares(analyzer.language), 0.0
+    for term, weight in near.items():
+        having = sum(term in each for each in counts.values())
+        most = max(most, weight * inverse_frequency(len(counts), having, common.get(term, 0.0)))
+    return most
+
+
+def nearest_terms(
+    text: str, terms: Sequence[str], counts: Mapping[str, Mapping[str, float]], analyzer: Analyzer
+) -> dict[str, dict[str, float]]:
+    """The term of each unknown word of four letters or more → the terms near it that visible records have, weighted.
+
+    Which words are near each other is shared with the code, and has tests of its own.
+    """
+    vocabulary = {term for each in counts.values() for term in each}
+    unknown = [term for term in terms if term not in vocabulary]
+
+    def known(wanted: Sequence[str]) -> dict[str, int]:
+        having = {term: sum(term in each for each in counts.values()) for term in wanted}
+        return {term: count for term, count in having.items() if count}
+
+    words = words_of(text, unknown, analyzer) if vocabulary else {}
+    found = expand(words, analyzer, known, lambda prefix: {term for term in vocabulary if term.startswith(prefix)})
+    return {term: {other: each.weight for other, each in near.items()} for term, near in found.items()}
 
 
 def inverse_frequency(records: int, having: int, common: float) -> float:
@@ -259,7 +300,7 @@ def caught_up(world: World, visible: Sequence[Record], text: str, o: Mapping[str
     if len(lacking) > CATCH_UP and o["budget_ms"]:
         return world, covered
     if len(lacking) > CATCH_UP:
-        head = [record for record, _ in keyword_list(visible, text, world.analyzer, 20).hits]
+        head = [record for record, _ in keyword_list(visible, text, world.analyzer, 20, typos=False).hits]
         lacking = [record for record in head if record.id not in world.vectors]
         share = covered if lacking and not world.willing else 1.0
     passages = {record.passage for record in lacking if world.willing}
@@ -318,7 +359,7 @@ def fused(lists: Sequence[Ranking], text: str, world: World, o: Mapping[str, Any
             row = shown.get(fold(record.text))
             if row is None:
                 by_words = ranking.source == "keyword"
-                terms = world.analyzer.query(text)
+                terms = [*world.analyzer.query(text), *ranking.near]
                 excerpt = snippet(record.text, terms, world.analyzer) if by_words else lead(record.text)
                 shown[fold(record.text)] = Row(record, {}, excerpt)
             else:

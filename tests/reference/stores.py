@@ -26,6 +26,7 @@ WORDS = (
     "1.0.21", "café", "straße", "STRASSE", "ﬁsh", "fish", "東京", "C++", "qqq",
 )  # fmt: skip
 PLAIN = ("heron", "lake", "reeds", "boats", "boat", "dawn", "fish", "the")  # words of phrases and exclusions
+MISSPELLED = ("herron", "lakke", "baot", "rees", "dwan boat", "parseconfig", "herons", "fihs")
 FOREIGN = "qqq"  # a word that the embedder does not read
 AGES = [timedelta(days=days) for days in (-400, -30, -2, -1)] + [timedelta(microseconds=-86_400_000_001)]
 AHEAD = [timedelta(days=1), timedelta(days=30)]
@@ -240,7 +241,7 @@ def some_options(chance: random.Random) -> dict[str, Any]:
 
 def a_query(chance: random.Random) -> str:
     words = " ".join(chance.choice(WORDS) for _ in range(chance.choice((1, 2, 3))))
-    return chance.choice(["", " ", "unknown", FOREIGN, *[words] * 20])
+    return chance.choice(["", " ", "unknown", FOREIGN, *[words] * 20, *[f"{words} {chance.choice(MISSPELLED)}"] * 4])
 
 
 def with_operators(chance: random.Random, text: str) -> tuple[str, str, dict[str, tuple[str, ...]]]:

@@ -203,6 +203,8 @@ def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
     outcome = terminal.counted(len(answer.results), "result") if answer.results else "nothing found"
     outcome = f"no answer: {trace.abstained}" if trace.abstained else outcome
     notice(f"{outcome} · {trace.mode} · {how} · {trace.took_ms:.0f} ms")
+    if trace.also_searched:
+        notice(f"also searched: {plain(', '.join(trace.also_searched))}")
     if closest := answer.closest:
         name = plain_text(name_of(closest.record))
         notice(f"closest: {name} (id {plain(short_id(closest.record.id))}, confidence {closest.confidence or 0.0:.2f})")

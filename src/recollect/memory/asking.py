@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
+from recollect.config import SearchOptions
 from recollect.errors import UsageError
 from recollect.memory.validation import clean, parse_time
 from recollect.querylang import TEXT, QueryPart, parse
@@ -24,18 +26,31 @@ class Asked:
     notes: tuple[str, ...] = ()
 
 
-def read_query(text: str, where: Filter, *, caller: Scope | None, for_model: bool, plain: bool) -> Asked:
+_LAST_WORD = re.compile(r"[^\W\d_]{3,}$")
+
+
+def read_query(
+    text: str, where: Filter, search: SearchOptions, *, caller: Scope | None, for_model: bool = False
+) -> Asked:
     """Read a query. Its fields narrow the filter; what they cannot do is plain text, with a note.
 
-    A scoped caller cannot choose a user, and neither can a model, whose scope is that of its server.
+    A scoped caller cannot choose a user, and neither can a model, whose scope is that of its server. While one types,
+    the last word is a prefix, too.
     """
+    asked = _read(text, where, plain=search.plain, may_choose_user=caller is None and not for_model)
+    if search.typing and (last := _LAST_WORD.search(asked.text)):
+        return replace(asked, prefixes=(*asked.prefixes, last.group()))
+    return asked
+
+
+def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> Asked:
     if not isinstance(text, str):
         raise UsageError(f"a query must be text, not {type(text).__name__}", hint='search("…")')
     text = clean(text)
     parsed = parse(text) if not plain else None
     if parsed is None or (len(parsed.parts) == 1 and parsed.parts[0].kind == TEXT):
         return Asked(text, where, notes=parsed.notes if parsed else ())
-    reader = _Reader(where, may_choose_user=caller is None and not for_model)
+    reader = _Reader(where, may_choose_user)
     for part in parsed.parts:
         reader.read(part)
     words = " ".join(reader.words)

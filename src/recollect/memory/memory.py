@@ -388,7 +388,7 @@ class Memory(Importer):
         if for_model:
             search = search.for_model(reranks=search.rerank is None and self.rerankers.are_ready(search.rerank_model))
             where = where if filters.get("origin") or where.origins else trusting(where, search.trusted_origins)
-        asked = read_query(text, where, caller=self.caller, for_model=for_model, plain=search.plain)
+        asked = read_query(text, where, search, caller=self.caller, for_model=for_model)
         return assemble(self, asked, search, work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:

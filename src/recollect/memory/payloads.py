@@ -109,6 +109,7 @@ class AnswerTrace(TypedDict):
     stages: list[dict[str, Any]]
     warnings: list[str]
     abstained: NotRequired[str]
+    also_searched: NotRequired[list[str]]
 
 
 class ClosestRecord(TypedDict):

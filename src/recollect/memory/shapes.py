@@ -234,7 +234,7 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
             {"name": stage.name, "in": stage.given, "out": stage.left, "took_ms": stage.took_ms}
             for stage in trace.stages
         ],
-        **_fields(trace, ("warnings",), ("abstained",)),
+        **_fields(trace, ("warnings",), ("abstained", "also_searched")),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,8 +14,10 @@ from weakref import WeakKeyDictionary
 from recollect.analysis import Analyzer, lead, snippet
 from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
+from recollect.frequencies import idf, shares
 from recollect.fusion import METHODS
 from recollect.ranking import Closeness
+from recollect.spelling import begin_with, expand, words_of
 from recollect.types import ActiveSpace, KeywordIndex, Query, RankedList, Record
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ CATCH_UP = 32  # how many records without a vector a search embeds before it ans
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
 READABLE = 0.4  # legibility of a record from which on the model reads it: code has fewer letters a token than prose
+SPELLED_BY = 5  # of how many hits the words are shown that were searched for a misspelled one
 HALF = 0.5  # the trust below which meaning does not count where it would count in full
 REFUSED_S = 60.0  # pause after vectors could not be stored: computing them again and again would slow down every search
 REST = "`recollect embed` computes the rest"
@@ -56,6 +59,9 @@ class KeywordSource:
         if not terms:
             return RankedList(self.name, warnings=("the query has no words to look for",))
         ranked = self.index.search(terms, query.filter, query.depth)
+        near: tuple[str, ...] = ()
+        if query.prefixes or (ranked.unknown and query.ranking.typos):
+            ranked, near = _with_near(self.index, query, terms, ranked, analyzer)
         count, scores = len(ranked.entries), ranked.scores[:1]
         complete = count < query.depth
         among = min(query.depth, ranked.among or 0) if complete else None
@@ -69,7 +75,7 @@ class KeywordSource:
             trust=trust,
             visible=ranked.among,
             strength=partial(_covered, ranked.max_score) if ranked.max_score > 0 else None,
-            excerpt=partial(_matching_part, terms, analyzer),
+            excerpt=partial(_matching_part, [*terms, *near], analyzer),
         )
 
 
@@ -140,6 +146,51 @@ class HydeSource:
             vector = serving.embedder.query(query.text)
         ranked, legibility = _nearest(serving, vector, query)
         return replace(ranked, trust=legibility, warnings=warnings, excerpt=_beginning)
+
+
+def _with_near(
+    index: KeywordIndex, query: Query, terms: Sequence[str], ranked: RankedList, analyzer: Analyzer
+) -> tuple[RankedList, tuple[str, ...]]:
+    """Search again with the terms that prefixes begin, and those near unknown words, among visible records only.
+
+    A word that is taken for another one counts as that one, also for the most that a record can score.
+    """
+
+    def known(wanted: Sequence[str]) -> dict[str, int]:
+        query.check()
+        return index.known(wanted, query.filter)
+
+    def vocabulary(prefix: str) -> set[str]:
+        return index.vocabulary(prefix, query.filter)
+
+    prefixed = begin_with(query.prefixes, analyzer, known, vocabulary) if query.prefixes else {}
+    words = words_of(query.text, ranked.unknown, analyzer) if query.ranking.typos else {}
+    for prefix in query.prefixes if prefixed else ():
+        words.pop(prefix.lower(), None)
+    expanded = expand(words, analyzer, known, vocabulary)
+    near = {term: each for terms_ in expanded.values() for term, each in terms_.items()}
+    weights = {**prefixed, **{term: each.weight for term, each in near.items()}}
+    if not weights:
+        return ranked, ()
+    among, common = ranked.among or 0, shares(analyzer.language)
+    most = sum(
+        max(each.weight * idf(among, each.having, common.get(term, 0.0)) for term, each in terms_.items())
+        for terms_ in expanded.values()
+    )
+    left = [term for term in terms if term not in expanded]
+    ranked = index.search(left, query.filter, query.depth, weights)
+    also = _spelled({term: each.word for term, each in near.items()}, ranked, analyzer)
+    return replace(ranked, max_score=ranked.max_score + most, also=also), tuple(weights)
+
+
+def _spelled(words: Mapping[str, str], ranked: RankedList, analyzer: Analyzer) -> tuple[str, ...]:
+    """The words to show for some terms: as the first hits spell them."""
+    spelled: dict[str, str] = {}
+    for hit in ranked.entries[:SPELLED_BY] if words else ():
+        for token in analyzer.tokens(passage := hit.record.passage[:READ_CHARACTERS]):
+            if token.term in words:
+                spelled.setdefault(token.term, passage[token.start : token.end].lower())
+    return tuple(dict.fromkeys(spelled.get(term, word) for term, word in words.items()))
 
 
 def _is_remote(serving: ActiveSpace) -> bool:

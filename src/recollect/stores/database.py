@@ -19,6 +19,7 @@ from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex
 T = TypeVar("T")
 
 K1, B, TITLE_WEIGHT = 1.2, 0.75, 2.0  # the parameters of BM25, and how much more a term counts in a title
+NOTHING: Mapping[str, float] = MappingProxyType({})  # terms near those of a query, where there are none
 MAX_FACETS = 500  # the most categories, tags and scopes that are listed, each; those with the most records come first
 
 

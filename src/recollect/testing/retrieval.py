@@ -92,6 +92,27 @@ def fill(chance: random.Random, *stores: Store) -> None:
 class RankingContract:
     """Every store ranks the same records alike."""
 
+    @pytest.mark.parametrize("seed", [5, 6])
+    def test_terms_are_known_as_by_the_sqlite_store(self, store: Store, tmp_path: Path, seed: int) -> None:
+        """The same terms of visible records, with their numbers, the same unknown ones, and near ones count alike."""
+        chance = random.Random(seed)
+        with contextlib.closing(open_sqlite(str(tmp_path / "reference.db"))) as reference:
+            fill(chance, store, reference)
+            apply(store, Forget("r01"))
+            apply(reference, Forget("r01"))
+            for where in islice(some_filters(chance), 5):
+                ours, theirs = store.keywords, reference.keywords
+                terms = sorted(theirs.vocabulary("", where) | {"heronry", "zebra"})
+                assert ours.known(terms, where) == theirs.known(terms, where)
+                for prefix in ("", "he", "l", "%", "_"):
+                    visible = {term for term in theirs.known(terms, where) if term.startswith(prefix)}
+                    assert visible <= ours.vocabulary(prefix, where)
+                    assert all(term.startswith(prefix) for term in ours.vocabulary(prefix, where))
+                found, expected = (each.search(["zebra", "heron"], where, 50, {"lake": 0.5}) for each in (ours, theirs))
+                assert found.unknown == expected.unknown
+                assert found.scores == pytest.approx(expected.scores, abs=2e-9)
+                assert found.max_score == pytest.approx(expected.max_score)
+
     @pytest.mark.parametrize("seed", [1, 2, 3, 4])
     def test_records_are_filtered_and_ranked_as_by_the_sqlite_store(
         self, store: Store, tmp_path: Path, seed: int

@@ -238,11 +238,18 @@ class KeywordIndex(Protocol):
     def analyzer(self) -> Analyzer:
         """The analyzer that made its terms; queries must use the same."""
 
-    def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
+    def search(self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = ...) -> RankedList:
         """At most `depth` records with any of the terms, best first, without duplicates.
 
-        The list has its `max_score`, and in `among` the number of records that pass the filter.
+        The list has its `max_score`, in `among` the number of records that pass the filter, and in `unknown` the terms
+        that none of these has. Terms `near` those of the query count by their weights, and not for `max_score`.
         """
+
+    def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
+        """The terms that records have which pass the filter, and how many have each."""
+
+    def vocabulary(self, prefix: str, where: Filter) -> set[str]:
+        """The terms that begin with a prefix: all that `known` may know, and perhaps others."""
 
     def catch_up(self) -> None:
         """Index what is not indexed yet, or everything if the analyzer has changed."""

@@ -167,7 +167,8 @@ class RankedList:
     `trust`, from 0 to 1, is how well the source understood the query. `visible` is the number of records that pass the
     filter, where that is known, and `strength` turns a score into evidence for a match (`ranking.Evidence`). `lag` is
     how many records its index lacks, where that is known. An index leaves `source` empty; the source that asked it
-    fills in its own name. `excerpt` makes the snippet of a record; it is called only for results that are shown.
+    fills in its own name. `unknown` are the terms of the query that no visible record has, and `also` words that were
+    searched in their place. `excerpt` makes the snippet of a record; it is called only for results that are shown.
     """
 
     source: str
@@ -180,6 +181,8 @@ class RankedList:
     trust: float = 1.0
     visible: int | None = None
     lag: int | None = None
+    unknown: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     error: Exception | None = None
     took_ms: float = 0.0
@@ -381,6 +384,7 @@ class Trace:
     lag: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     abstained: str = ""
+    also_searched: tuple[str, ...] = ()
 
     @property
     def grade(self) -> str:

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError
 from recollect.frequencies import idf, shares
-from recollect.stores.database import K1, B, SqlKeywords
+from recollect.stores.database import K1, NOTHING, B, SqlKeywords
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import MAX_TRIES, PostgresDatabase
 from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
@@ -98,8 +98,11 @@ class PostgresKeywords(SqlKeywords):
         """The analyzer of the language that the last statement of LOCK_LANGUAGE has read."""
         return self._follow(language.fetchone())
 
-    def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
-        counts = Counter(terms)
+    def search(
+        self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
+    ) -> RankedList:
+        own = Counter(terms)
+        counts: Mapping[str, float] = {**{term: near[term] for term in near if term not in own}, **own}
         for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
             with self._database.read(where.scope, replica=attempt == 0) as connection:
@@ -111,10 +114,35 @@ class PostgresKeywords(SqlKeywords):
                 read = row_reader(self._database, where, replica=attempt == 0)
                 entries, duplicates = ranked_rows(ranked, depth, read)
                 count = max(0, postings.count)
-                return RankedList("", entries, max_score=sum(weights), among=count, duplicates=duplicates)
+                found = zip(counts, postings.terms, strict=True)
+                unknown = tuple(term for term, each in found if not each.size and term in own) if count else ()
+                return RankedList(
+                    "",
+                    entries,
+                    max_score=sum(weights[len(counts) - len(own) :]),
+                    among=count,
+                    duplicates=duplicates,
+                    unknown=unknown,
+                )
             self._database.renew()
             self.catch_up()
         raise StoreError("the language of the store is changed again and again", hint="use one language")
+
+    def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
+        with self._database.read(where.scope) as connection:
+            postings = read_postings(connection, list(map(term_key, terms)), where)
+        return {term: each.size for term, each in zip(terms, postings.terms, strict=True) if each.size}
+
+    def vocabulary(self, prefix: str, where: Filter) -> set[str]:
+        scoped, values = in_scopes(where)
+        like = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        with self._database.read(where.scope) as connection:
+            rows = connection.execute(
+                f"SELECT DISTINCT term FROM blocks WHERE term LIKE %s AND {scoped} UNION SELECT term FROM documents,"
+                f" unnest(terms) AS held (term) WHERE NOT merged AND term LIKE %s AND {scoped}",
+                [like, *values, like, *values],
+            )
+            return {term for (term,) in rows}
 
     def lag(self, connection: Connection) -> int:
         """How many records must be analysed again."""
@@ -245,7 +273,7 @@ def _numbers(packed: bytes | None) -> Rows:
     return np.frombuffer((packed or b"")[_ARRAY_HEAD:], _ELEMENT)["value"].astype(np.int64)
 
 
-def _weights(terms: Mapping[str, int], postings: Postings, language: str) -> list[float]:
+def _weights(terms: Mapping[str, float], postings: Postings, language: str) -> list[float]:
     """The inverse document frequency of each term of the query, times how often it occurs there."""
     common, pairs = shares(language), zip(terms.items(), postings.terms, strict=True)
     if postings.count <= 0:

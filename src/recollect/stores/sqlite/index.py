@@ -37,7 +37,7 @@ RETRY_S = 30.0  # pause after a failed write: a full disk should not slow down e
 SCRUB_WAIT_S = 30.0  # how long removing the bytes of purged records waits for another process that writes
 RECENT_VIEWS = 8  # views in memory, for threads whose snapshot is a little older
 
-NOT_SCRUBBED = "{} could not be rewritten: hashes or vectors of purged texts stay in it until the next purge"
+NOT_SCRUBBED = "{} could not be rewritten: words or vectors of purged texts stay in it until the next purge"
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from recollect.analysis import Analyzer, term_hash
 from recollect.frequencies import idf, shares
-from recollect.stores.database import K1, B, SqlKeywords
+from recollect.stores.database import K1, NOTHING, B, SqlKeywords
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import Index, state_of
 from recollect.stores.sqlite.rows import Connection
@@ -42,15 +42,29 @@ class SqliteKeywords(SqlKeywords):
             language = state_of(connection).language
         return self._analyzer if language in (None, self._analyzer.language) else Analyzer(language)
 
-    def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
+    def search(
+        self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
+    ) -> RankedList:
         with self._database.read() as connection:
             view = self.index.view(connection)
             if not view.seq:
                 return RankedList("", among=0)
             visible = self.index.visible(connection, where)
-            positions, scores, most = bm25(Counter(terms), visible, shares(self.index.analyzer.language))
-            facts = {"max_score": most, "among": visible.count}
+            common = shares(self.index.analyzer.language)
+            positions, scores, most, unknown = bm25(Counter(terms), visible, common, near)
+            facts = {"max_score": most, "among": visible.count, "unknown": unknown}
             return best(self._database, view, positions, scores, depth, digits=DIGITS, above=0.0, **facts)
+
+    def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
+        with self._database.read() as connection:
+            visible = self.index.visible(connection, where)
+            sizes = _occurrences(terms, visible)[2] if terms and visible.count else []
+            return {term: size for term, size in zip(terms, sizes, strict=False) if size}
+
+    def vocabulary(self, prefix: str, where: Filter) -> set[str]:  # noqa: ARG002  (`known` applies the filter)
+        with self._database.read() as connection:
+            segments = self.index.view(connection).segments
+        return {term for segment in segments for term in segment.beginning(prefix)}
 
     def catch_up(self, progress: Progress | None = None) -> None:
         with self._database.read() as connection:
@@ -61,19 +75,24 @@ class SqliteKeywords(SqlKeywords):
         return self.index.lag(connection)
 
 
-def bm25(terms: Mapping[str, int], visible: Visible, common: Mapping[str, float]) -> tuple[Ints | None, Scores, float]:
+def bm25(
+    terms: Mapping[str, int], visible: Visible, common: Mapping[str, float], near: Mapping[str, float] = NOTHING
+) -> tuple[Ints | None, Scores, float, tuple[str, ...]]:
     """Lucene's BM25: positions (None for all) with their scores, 0 without a match, and the most that one could score.
 
     `terms` says how often each term occurs in the query, `common` in which share of general text. A term scores less
     than its weight however often a record contains it, so the most is the sum of the weights. Terms that no record
-    contains count too, because they are part of the query.
+    contains count too, because they are part of the query, and are returned last. Terms that are `near` those of the
+    query, with their weights, add to the scores and not to the most.
     """
     if not visible.count:
-        return None, np.zeros(0), 0.0
-    places, counts, sizes, among = _occurrences(list(terms), visible)
+        return None, np.zeros(0), 0.0, ()
+    asked: Mapping[str, float] = {**{term: weight for term, weight in near.items() if term not in terms}, **terms}
+    places, counts, sizes, among = _occurrences(list(asked), visible)
     if len(places) > MANY:
         _reuse_large_blocks()
-    pairs = zip(terms.items(), sizes, strict=True)
+    pairs = list(zip(asked.items(), sizes, strict=True))
+    unknown = tuple(term for (term, _), size in pairs if not size and term in terms)
     idfs = [often * idf(visible.count, size, common.get(term, 0.0)) for (term, often), size in pairs]
     norms = visible.view.lengths[places if among is None else among[places]] * B
     norms /= visible.mean_length
@@ -84,7 +103,7 @@ def bm25(terms: Mapping[str, int], visible: Visible, common: Mapping[str, float]
     weights *= counts
     weights /= norms
     scores: Any = np.bincount(places, weights)  # sums in the order of the terms, whatever the segments are
-    return among, scores, sum(idfs, 0.0)
+    return among, scores, sum(idfs[len(asked) - len(terms) :], 0.0), unknown
 
 
 def _occurrences(terms: Sequence[str], visible: Visible) -> tuple[Ints, Array, list[int], Ints | None]:

@@ -24,7 +24,7 @@ from recollect.stores.sqlite.segments import Mask, Segment, checksum_of, map_seg
 
 T = TypeVar("T")
 
-FORMAT = 5
+FORMAT = 6
 LOCK, MANIFEST = "lock", "manifest.json"
 WRITTEN_ROWS = 2_048  # rows in memory at which they are written to a file
 FACTOR = 8  # so many files of about the same size are merged into one

@@ -1,7 +1,7 @@
 """Segments: what the index knows of some rows, as arrays that never change, in memory or mapped from a file.
 
-A segment holds columns of the records, the postings of their terms and the hashes of the words of short facts. No text
-is in it except the names of scopes, kinds and decay classes.
+A segment holds columns of the records, the postings of their terms, the terms themselves and the hashes of the words of
+short facts. Of other text it has the names of scopes, kinds and decay classes only.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
+import threading
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -54,6 +56,7 @@ class Segment:
     `file_hash` is equal for chunks of one file, and `line` is a chunk's first line; both are 0 for other records.
     `gone` are rows that were forgotten: like `rows`, they replace what older segments say of the same rows. The words
     of row i are `words[word_starts[i] : word_starts[i + 1]]`, and the places of term t those from `starts[t]` on.
+    `spelled` has the terms, in the order of their hashes and as UTF-8, each between two line feeds.
     """
 
     rows: Ints
@@ -80,6 +83,7 @@ class Segment:
     starts: Ints
     places: NDArray[np.int32]
     counts: Array
+    spelled: NDArray[np.uint8]
     names: Mapping[str, list[str]] = field(default_factory=dict)
     file: str = ""
 
@@ -126,6 +130,11 @@ class Segment:
         found = np.minimum(self.terms.searchsorted(hashes), len(self.terms) - 1)
         ends = self.starts[found + (self.terms[found] == hashes)]
         return list(zip(self.starts[found].tolist(), ends.tolist(), strict=True))
+
+    def beginning(self, prefix: str) -> list[str]:
+        """The terms that begin with a prefix."""
+        pattern = rb"(?<=\n)" + re.escape(prefix.encode("utf-8", "replace")) + rb"[^\n]*"
+        return [term.decode("utf-8", "replace") for term in re.findall(pattern, self.spelled.tobytes())]
 
     def statements(self, places: Array) -> list[Statement]:
         """The statements that the records at some places make."""
@@ -176,8 +185,24 @@ class _Names(dict[str | None, int]):
         return [name for name in self if name is not None]
 
 
+_building = threading.Lock()  # the spellings of terms are of one process
+
+
 def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     """The segment of records that were selected as `SELECTED`."""
+    with _building:
+        spellings = analyzer.spellings()
+        segment = _build(records, analyzer)
+        return replace(segment, spelled=_blob([spellings[term] for term in segment.terms.tolist()]))
+
+
+def _blob(terms: Iterable[str]) -> NDArray[np.uint8]:
+    """Terms as one array, each between two line feeds."""
+    joined = "\n".join(["", *terms, ""]).encode("utf-8", "replace")
+    return np.frombuffer(joined, dtype=np.uint8)
+
+
+def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     hashes, ends, lengths, title_ends = list[bytes](), [0], list[int](), list[tuple[int, int]]()
     words, word_ends, word_count = list[int](), [0], list[int]()
     others: list[tuple[Any, ...]] = []  # without the texts, of which there may be much more than fits into memory
@@ -222,7 +247,7 @@ def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         line=np.array([line or 0 for line in lines], dtype=np.int32),
         length=np.array(lengths, dtype=np.int32), words=np.array(words, dtype=np.uint32),
         word_starts=_ints(word_ends), word_count=np.array(word_count, dtype=np.int32),
-        **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights),
+        **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), spelled=_blob(()),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
 
@@ -287,7 +312,8 @@ def merged(segments: Sequence[Segment], live: Sequence[Mask | None], *, first: b
     sizes = np.concatenate([np.diff(each.word_starts)[mask] for each, mask in zip(segments, masks, strict=True)])
     return Segment(
         **columns, gone=gone, words=words, word_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        **_merged_postings(segments, masks), names={name: codes.list() for name, codes in names.items()},
+        **(postings := _merged_postings(segments, masks)), spelled=_merged_spellings(segments, postings["terms"]),
+        names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
 
 
@@ -300,6 +326,18 @@ def _renamed(column: str, segments: Sequence[Segment], masks: Sequence[Mask], na
             codes[code] = names[each.names[column][code - 1]]
         parts.append(codes[used])
     return _small(np.concatenate(parts))
+
+
+def _merged_spellings(segments: Sequence[Segment], terms: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """The spelling of each term, from the first segment that has it; terms that no row has any more go."""
+    spellings: list[bytes] = [b""] * len(terms)
+    for each in segments:
+        places = np.minimum(np.searchsorted(terms, each.terms), max(0, len(terms) - 1))
+        own = each.spelled.tobytes().split(b"\n")[1:-1]
+        for place, here, spelled in zip(places.tolist(), (terms[places] == each.terms).tolist(), own, strict=True):
+            if here:
+                spellings[place] = spelled
+    return np.frombuffer(b"\n".join([b"", *spellings, b""]), dtype=np.uint8)
 
 
 def _merged_postings(segments: Sequence[Segment], masks: Sequence[Mask]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
         if (mine === running && !(quiet && same(page, body.firstElementChild))) show(null, page);
         return;
       }
-      const asked = { ...request(desk.state, side), explain: true };
+      const asked = { ...request(desk.state, side), explain: true, ...(desk.typing ? { typing: true } : {}) };
       const answer = await desk.app.api.post("/v1/search", asked, { signal: mine.signal });
       if (mine === running && !(quiet && alike(answer, ranked.answer))) show(answer, found(answer), quiet);
     } catch (error) {

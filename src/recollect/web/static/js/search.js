@@ -53,6 +53,7 @@ export async function show(root, params, app) {
   /** Every change of what is shown goes through here: the address, the controls, and the question asked again. */
   function change(make, { wait = false, search = true } = {}) {
     make();
+    desk.typing = wait; // the last word may not be complete yet
     refresh();
     if (!search) return address();
     clearTimeout(timer);
@@ -111,6 +112,7 @@ export async function show(root, params, app) {
   /** Enter does not wait: the answer, and the focus on its first result, unless one types on. */
   async function answerNow() {
     const words = field.value;
+    desk.typing = false;
     clearTimeout(timer);
     await settle();
     if (field.value === words && document.activeElement === field) walk.first();

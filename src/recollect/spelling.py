@@ -1,0 +1,133 @@
+"""Words that are spelled nearly alike: what a word that no record has may stand for.
+
+One edit is a letter that is missing, too much, another one, or exchanged with the next. Index terms are stems, so a
+misspelled word is edited before it is stemmed: "confidnce" becomes "confidence", whose term is "confid".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from recollect.analysis import Analyzer
+
+LEAST_LETTERS = 4  # of a word that is corrected: most words of three letters are one edit away from each other
+FAR_LETTERS = 8  # of a word that may have two edits
+SAME_FIRST = 5  # up to so many letters, the first one must be right
+MOST_NEAR = 3  # words that one unknown word is expanded to
+MOST_UNKNOWN = 8  # unknown words of one query that are expanded
+MOST_PREFIXED = 50  # terms that one prefix stands for: those that most records have
+LEAST_PREFIX = 3  # letters of a prefix
+ONE_EDIT, TWO_EDITS, PREFIXED = 0.6, 0.4, 0.7  # how much a match counts, relative to one of the word itself
+
+_ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρστυφχψως")
+
+Known = Callable[[Sequence[str]], Mapping[str, int]]  # terms → those that visible records have, with their number
+Vocabulary = Callable[[str], Iterable[str]]  # a prefix → terms that begin with it, perhaps also of hidden records
+
+
+class NearTerm(NamedTuple):
+    """A term of visible records: how much a match counts, how many records have it, and a word with this term."""
+
+    weight: float
+    having: int
+    word: str
+
+
+def words_of(text: str, unknown: Collection[str], analyzer: Analyzer) -> dict[str, str]:
+    """The words of a text whose terms are unknown: word → term. Only plain words of letters can be misspelled."""
+    words: dict[str, str] = {}
+    for token in analyzer.tokens(text):
+        word = text[token.start : token.end].lower()
+        if token.term in unknown and word.isalpha() and len(word) >= LEAST_LETTERS:
+            words.setdefault(word, token.term)
+    return dict(list(words.items())[:MOST_UNKNOWN])
+
+
+def expand(
+    words: Mapping[str, str], analyzer: Analyzer, known: Known, vocabulary: Vocabulary
+) -> dict[str, dict[str, NearTerm]]:
+    """For the term of each unknown word the nearest terms of visible records; of equals, the most frequent ones."""
+    expanded: dict[str, dict[str, NearTerm]] = {}
+    for word, term in words.items():
+        near = _one_edit(word, analyzer, known)
+        weight = ONE_EDIT
+        if not near and len(word) >= FAR_LETTERS:
+            candidates = [each for each in vocabulary(term[:2]) if each != term and distance(term, each, 2) <= 2]  # noqa: PLR2004
+            near = {each: (each, count) for each, count in known(candidates).items()} if candidates else {}
+            weight = TWO_EDITS
+        best = sorted(near.items(), key=lambda each: (each[1][0][0] != word[0], -each[1][1], each[0]))[:MOST_NEAR]
+        if best:
+            expanded[term] = {found: NearTerm(weight, count, spelled) for found, (spelled, count) in best}
+    return expanded
+
+
+def _one_edit(word: str, analyzer: Analyzer, known: Known) -> dict[str, tuple[str, int]]:
+    """Terms of visible records → a word that is one edit away and has this term, and how many records have it."""
+    spelled: dict[str, str] = {}
+    for edited in sorted(edits(word)):
+        if len(word) > SAME_FIRST or edited[0] == word[0]:
+            tokens = [token for token in analyzer.tokens(edited) if not token.stop]
+            if len(tokens) == 1:
+                spelled.setdefault(tokens[0].term, edited)
+    return {term: (spelled[term], count) for term, count in known(list(spelled)).items()}
+
+
+def edits(word: str) -> set[str]:
+    """All words that are one edit away."""
+    letters = next((each for each in _ALPHABETS if any(letter in each for letter in word)), "")
+    letters += "".join(sorted(set(word) - set(letters)))
+    parts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    missing = {before + after[1:] for before, after in parts if after}
+    exchanged = {before + after[1] + after[0] + after[2:] for before, after in parts if len(after) > 1}
+    others = {before + letter + after[1:] for before, after in parts if after for letter in letters}
+    more = {before + letter + after for before, after in parts for letter in letters}
+    return (missing | exchanged | others | more) - {word}
+
+
+def distance(one: str, other: str, most: int) -> int:
+    """The number of edits between two words, or `most + 1` if there are more."""
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before, row = list[int](), list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        before, last, row = row, before, [i]
+        for j, theirs in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != theirs))
+            if last and j > 1 and letter == other[j - 2] and one[i - 2] == theirs:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)
+
+
+def begin_with(prefixes: Iterable[str], analyzer: Analyzer, known: Known, vocabulary: Vocabulary) -> dict[str, float]:
+    """The terms of visible records that begin with one of the prefixes, with their weights.
+
+    A term is a stem, so the prefix of a longer word is stemmed, too: "migrati" stands for "migrat".
+    """
+    weights: dict[str, float] = {}
+    for prefix in prefixes:
+        tokens = [token.term for token in analyzer.tokens(prefix)]
+        if len(prefix) < LEAST_PREFIX or not prefix.isalpha() or not tokens:
+            continue
+        found = {*vocabulary(prefix.lower()), *(stem for stem in _stems(prefix.lower(), analyzer))}
+        counts = known(sorted(found))
+        best = sorted(counts, key=lambda term: (-counts[term], term))[:MOST_PREFIXED]
+        weights |= dict.fromkeys(best, PREFIXED)
+    return weights
+
+
+_ENDINGS = ("e", "s", "es", "ed", "y", "ing", "ng", "ion", "on", "n", "tion", "ce", "nce", "er", "en", "ung", "ment")
+
+
+def _stems(prefix: str, analyzer: Analyzer) -> set[str]:
+    """The terms of words that a prefix may be the greater part of, where the stem is shorter than the prefix."""
+    return {
+        token.term
+        for ending in _ENDINGS
+        for token in analyzer.tokens(prefix + ending)
+        if len(token.term) < len(prefix) and prefix.startswith(token.term[: LEAST_PREFIX + 1])
+    }
