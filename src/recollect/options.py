@@ -253,7 +253,7 @@ class SearchOptions:
     )  # fmt: skip
     typing: bool = option(
         False, "Take the last word of the query for the beginning of a word, while one types.", group=DEPTH,
-        places=(HTTP,),
+        places=(FLAG, HTTP),
     )  # fmt: skip
     budget_ms: float | None = option(
         None, "Milliseconds after which the answer is made of the lists that have arrived.", group=DEPTH,
