@@ -74,3 +74,14 @@ def test_terms_survive_files_and_merges(tmp_path: Path) -> None:
         assert [found(memory, query, limit=3) for query in ("numbera*", "treshold", "hron")] == before
         assert all(before[1:])
         assert found(memory, "pelcian") == found(memory, "pelic*") == ["pelican"]
+
+
+def test_store_whose_records_are_all_forgotten_has_no_terms(tmp_path: Path) -> None:
+    """Segments of which nothing is left are merged, too."""
+    with Memory.open(tmp_path / "memory.db", embedder="none", settings=Settings()) as memory:
+        added = memory.add_many({"text": f"heron number {i}"} for i in range(600))
+        assert found(memory, "hron")
+        memory.forget(*(record.id for record in added), purge=True)
+        assert not found(memory, "hron heron her*")
+        memory.add("A pelican.", id="pelican")
+        assert found(memory, "pelcian") == ["pelican"]

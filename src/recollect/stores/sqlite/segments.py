@@ -331,8 +331,8 @@ def _renamed(column: str, segments: Sequence[Segment], masks: Sequence[Mask], na
 def _merged_spellings(segments: Sequence[Segment], terms: NDArray[np.uint64]) -> NDArray[np.uint8]:
     """The spelling of each term, from the first segment that has it; terms that no row has any more go."""
     spellings: list[bytes] = [b""] * len(terms)
-    for each in segments:
-        places = np.minimum(np.searchsorted(terms, each.terms), max(0, len(terms) - 1))
+    for each in segments if len(terms) else ():
+        places = np.minimum(np.searchsorted(terms, each.terms), len(terms) - 1)
         own = each.spelled.tobytes().split(b"\n")[1:-1]
         for place, here, spelled in zip(places.tolist(), (terms[places] == each.terms).tolist(), own, strict=True):
             if here:
