@@ -33,6 +33,7 @@ def test_import_search_and_read(run):
     _, out, _ = run("conversation", "7c0f1a52-8a31-4c0e-9b39-0d0a5a1f0001")
     assert out.startswith("The spare key\n")
     assert out.index("under the blue pot") < out.index("I moved it to the shed")
+    assert run("conversation", "1")[1] == out  # the first result of the last search
 
 
 def test_json_has_the_same(run):
@@ -65,4 +66,4 @@ def test_nothing_recognised_says_why(run, tmp_path):
     assert run("import-chat", tmp_path / "gone.json")[0] == 2
     code, _, err = run("conversation", "nothing")
     assert code == 2
-    assert "nothing" in err
+    assert "there is no conversation 'nothing'" in err

@@ -7,7 +7,7 @@ import pytest
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.errors import Forbidden, UnknownRecord, UsageError
+from recollect.errors import AmbiguousId, Forbidden, UnknownRecord, UsageError
 from recollect.types import Scope
 
 FILES = Path(__file__).parents[1] / "ingest" / "chats" / "files"
@@ -64,6 +64,10 @@ def test_whole_conversation_in_order(memory):
     assert [turn.speaker for turn in whole.turns] == ["user", "assistant", "user", "assistant"]
     assert whole.turns[-1].text == "Noted: it is in the shed now."
     assert memory.conversation(whole.turns[2].ids[0]) == whole
+    assert memory.conversation(KEY[:-1] + "1") == memory.conversation(whole.turns[2].ids[0][-8:]) == whole
+    with pytest.raises(AmbiguousId, match=KEY):
+        memory.conversation(KEY[:-1])
+    assert memory.conversation("019a").source == "codex"
     listed = {one.id: one for one in memory.conversations()}
     assert (listed[KEY].title, listed[KEY].source, len(listed)) == ("The spare key", "chatgpt", 10)
     assert [one.id for one in memory.conversations(limit=1)] == ["0205f437-f816-4704-b6f3-9cf7b060888c"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli.answers import record_named
 from recollect.cli.flags import command, open_memory
 from recollect.cli.ingestion import compute_vectors
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
@@ -119,11 +120,11 @@ def _print_memos(report: MemoReport) -> None:
 def conversation(key: str | None, limit: int, as_json: bool, **options: Any) -> int:
     """Read the conversation ID from beginning to end; without ID, list the newest conversations.
 
-    ID may also be the id of a turn, as a search shows it.
+    ID is the id of the conversation or its first characters, or names a turn: the id or the number of a result.
     """
     with open_memory(options, reads=True) as memory:
         if key is not None:
-            whole = memory.conversation(key)
+            whole = memory.conversation(record_named(memory, key))
             emit(as_json, whole.as_dict(), lambda: _print_conversation(whole))
             return 0
         listed = memory.conversations(limit=limit)

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect.errors import UnknownRecord, UsageError
+from recollect.errors import AmbiguousId, UnknownRecord, UsageError
 from recollect.ingest.chats import ChatFile, chat_files, read_chats
 from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
@@ -34,6 +34,8 @@ GROUP = 200  # changes in one transaction
 BATCH = 500  # turns that are compared with the store at once
 PAGE = 1000  # turns that are read at once
 MOST_TURNS = 1_000_000_000
+NAMED = 1000  # conversations, the newest, whose ids may be shortened
+LEAST_CHARACTERS, LISTED = 4, 5  # of a shortened id; candidates that an error lists
 EXCHANGES = 20  # of a conversation that are sent to a language model at once, the last ones
 ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
 STEP = timedelta(microseconds=1)  # between the times at which the parts of a turn were stored; turns are further apart
@@ -123,14 +125,21 @@ def import_chats(
 
 
 def read_conversation(memory: Writer, key: str) -> StoredConversation:
-    """A conversation by its id, or by that of a turn."""
+    """A conversation by its id, by the first characters of its id, or by the name of a turn."""
     records = _turns(memory, key)
+    if not records and len(key) >= LEAST_CHARACTERS:
+        names = [one.id for one in newest_conversations(memory, NAMED) if one.id.startswith(key)]
+        if len(names) > 1:
+            raise AmbiguousId(key, names[:LISTED])
+        records = _turns(memory, names[0]) if names else []
     if not records:
         with contextlib.suppress(UnknownRecord):
             turn = memory.require(key)
             records = _turns(memory, turn.author_session) if turn.kind == "turn" and turn.author_session else []
     if not records:
-        raise UnknownRecord(key)
+        error = UnknownRecord(key)
+        error.explain(f"there is no conversation {key!r}", "`recollect conversation` lists the newest ones")
+        raise error
     ordered = sorted(records, key=lambda record: (record.time, record.created_at))
     first, title = ordered[0], min((record.title for record in records), key=len)  # a part adds its headings
     return StoredConversation(str(first.author_session), title, first.source or "", tuple(_joined(ordered)))

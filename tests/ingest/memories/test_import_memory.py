@@ -69,7 +69,7 @@ def test_basic_memory(memory):
     water = found["Water at 96 °C extracts best (from the course)"]
     assert (water.title, water.category) == ("Coffee Brewing Methods", "technique")
     assert water.tags == ("coffee", "brewing", "temperature")
-    assert (Path(water.path).name, water.lines, water.origin) == ("Coffee.md", (16, 16), "file")
+    assert (Path(water.path).name, water.lines, water.origin) == ("Coffee.md", (17, 17), "file")
     assert "Coffee Brewing Methods relates to Coffee Bean Origins" in found
     assert "Coffee Brewing Methods requires Proper Grinding" in found
 
