@@ -6,6 +6,7 @@ import atexit
 import builtins
 import gc
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -131,6 +132,7 @@ class Commands(click.Group):
     table=COMMANDS,
     package="recollect.cli",
     synonyms=SYNONYMS,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="recollect")
@@ -143,8 +145,24 @@ def app(context: click.Context, /, **options: Any) -> None:
     Start here:
       recollect index ~/notes
       recollect search "where did I put the spare key?"
+
+    Without a command, a terminal gets an interactive search (pip install 'recollect-search[tui]').
     """  # noqa: D301  (click reads the backspace as "keep these lines")
     context.obj = options
+    if context.invoked_subcommand is None:
+        _without_command(context)
+
+
+def _without_command(context: click.Context) -> None:
+    """Start the interactive search in a terminal, if its library is installed; otherwise print the help."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or importlib.util.find_spec("textual") is None:
+        echo(context.get_help())
+        return
+    from recollect.cli.flags import open_memory
+    from recollect.cli.interactive import run
+
+    with open_memory({}, {}, reads=True) as memory:
+        run(memory)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one return for each way to end)

@@ -175,7 +175,7 @@ def _about(result: Result) -> Iterator[str]:
         yield plain(f"{record.author}, {record.time:%Y-%m-%d}, in the conversation {record.author_session}")
     elif record.origin not in ("user", "file", "outside"):
         yield plain(f"origin: {record.origin}{f' ({record.author})' if record.author else ''}")
-    if place := where(record):
+    if place := terminal.linked_where(record):
         stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
         yield f"{place}{stale}"
 

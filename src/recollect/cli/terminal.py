@@ -35,7 +35,8 @@ BAR_WIDTH = 24
 REDRAW_SECONDS = 0.1
 
 _HIDDEN = re.compile(f"[{HIDDEN}]")
-_STYLE_OR_HIDDEN = re.compile(f"(\x1b\\[[0-9;]*m)|[{HIDDEN}]")
+_OURS_OR_HIDDEN = re.compile(f"(\x1b\\[[0-9;]*m|\x1b\\]8;;(?:file://[!-~]*)?\x1b\\\\)|[{HIDDEN}]")
+"""The escapes that commands print themselves, colours and links to files; and hidden characters."""
 
 
 def plain(name: str) -> str:
@@ -54,8 +55,8 @@ def one_line(message: str) -> str:
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text with the colours of `click.style`; any other hidden character is removed."""
-    cleaned = _STYLE_OR_HIDDEN.sub(lambda match: match[1] or (match[0] if match[0] in "\n\t" else ""), text)
+    """Print text with the colours of `click.style` and links to files; any other hidden character is removed."""
+    cleaned = _OURS_OR_HIDDEN.sub(lambda match: match[1] or (match[0] if match[0] in "\n\t" else ""), text)
     click.echo(cleaned, err=err, nl=nl)
 
 
@@ -125,6 +126,16 @@ def where(record: Record) -> str:
         return plain(f"{path}, {record.place}")
     first, last = record.lines or (0, 0)
     return plain(f"{path}:{first}-{last}" if last > first else f"{path}:{first}" if first else str(path))
+
+
+def linked_where(record: Record) -> str:
+    """`where`, as a link that terminals open, if this is a terminal."""
+    text = where(record)
+    if record.path is None or not sys.stdout.isatty():
+        return text
+    page = re.fullmatch(r"page (\d+)", record.place or "")
+    address = f"{Path(record.path).absolute().as_uri()}{f'#page={page[1]}' if page else ''}"
+    return f"\x1b]8;;{address}\x1b\\{text}\x1b]8;;\x1b\\"
 
 
 def as_text(value: Any) -> str:
