@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
+import click
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
@@ -110,14 +108,12 @@ class SearchScreen(App[None]):
         note.scroll_page_down() if by > 0 else note.scroll_page_up()
 
     def action_edit(self) -> None:
-        """Open the file of the result at its line in the editor of the environment."""
+        """Open the file of the result in the editor of the environment."""
         chosen = self.query_one(OptionList).highlighted
-        record = self.results[chosen].record if chosen is not None and self.results else None
-        if record is None or record.path is None:
-            return
-        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-        with self.suspend():
-            subprocess.run([*editor, f"+{record.lines[0] if record.lines else 1}", record.path], check=False)  # noqa: S603
+        path = self.results[chosen].record.path if chosen is not None and self.results else None
+        if path is not None:
+            with self.suspend():
+                click.edit(filename=path)
 
 
 def _row(rank: int, result: Result) -> Content:
