@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from recollect import Memory
@@ -85,6 +85,17 @@ class Folder:
         """The changes since the last quiet point that name a path or a folder above it."""
         names = [f" {place}" for place in (path, *path.parents) if place.is_relative_to(self.root)]
         return [line for line in self.journal if any(name in line for name in names[:-1]) or "root" in line]
+
+    def forget_changes(self, indexed: Iterable[str]) -> None:
+        """At a quiet point: only what happened to files that cannot be read now may still come into the index.
+
+        A file may have been edited, deleted or ignored before it was closed, and be read before it is closed again.
+        """
+        paths = {path for path in (*indexed, *self.written, *self.left) if self.is_covered(Path(path))}
+        self.left = {path for path in paths if path in self.left or self.may_be_ignored(Path(path))}
+        self.written = {path: texts for path, texts in self.written.items() if path in paths}
+        self.journal.clear()
+        self.ignored, self.vanished = set(), 0
 
     # -- changes --------------------------------------------------------------------------------------------
 
@@ -270,8 +281,10 @@ class Folder:
         path = folder / self.chance.choice(IGNORE)
         if path in self.closed:
             return False
-        if path.exists() and self.chance.random() < 0.6:
+        exists = path.exists()
+        if exists:
             self.ignored |= {line.rstrip("/") for line in path.read_text().splitlines()}
+        if exists and self.chance.random() < 0.6:
             self.journal.append(f"delete {path}")
             path.unlink()
             return True
@@ -412,10 +425,7 @@ class Experiment:
         self.counts["files"] += len(found)
         self.counts["unreadable"] += sum(self.folder.is_covered(Path(path)) for path in found)
         self.before = found
-        covered = {path for path in self.folder.written if self.folder.is_covered(Path(path))}
-        self.folder.written = {path: texts for path, texts in self.folder.written.items() if path in covered}
-        self.folder.journal.clear()
-        self.folder.left, self.folder.ignored, self.folder.vanished = set(), set(), 0
+        self.folder.forget_changes(found)
 
     def settle(self) -> None:
         """Wait for the end of a pass that began after the last change: none that began before is left to write."""

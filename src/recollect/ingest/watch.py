@@ -170,8 +170,9 @@ def _system_events(
     touched = {root for root, identity in zip(roots, before, strict=True) if identity}
     if not touched:
         return
+    closed = {root: _closed_folders(root) for root in touched}
     for changes in system_watch(
-        *(folder for root in touched for folder in _watchable(root)),
+        *(folder for root in touched for folder in _watchable(root, closed[root])),
         watch_filter=is_relevant,
         debounce=6 * quiet_ms,
         step=quiet_ms,
@@ -183,32 +184,41 @@ def _system_events(
         paths = [Path(path) for _, path in changes]
         yield touched | {root for root in roots if any(path.is_relative_to(root) for path in paths)}
         touched = set()
+        # Permissions that changed before the watch began have no event; none is missed after this comparison.
+        if any(_closed_folders(root) != folders for root, folders in closed.items()):
+            return
+        closed = {}
         if [_identity(root) for root in roots] != before or any(path in roots for path in paths):
             return
-        if any(change == Change.modified and _may_be_unwatched(path) for change, path in changes):
+        if any(_may_be_unwatched(path, is_new=change == Change.added) for change, path in changes):
             return
 
 
-def _watchable(root: Path) -> Sequence[str | Path]:
-    """The folder; on Linux with every folder below it, if one of them cannot be read.
-
-    There each folder is watched by itself, and those that the system's own walk would reach after the first one that
-    cannot be read would not be watched.
-    """
+def _closed_folders(root: Path) -> frozenset[str]:
+    """On Linux, the folders below one that cannot be read. There each folder is watched by itself."""
     if sys.platform != "linux":
-        return [root]
-    below = list(os.walk(root))
-    inside = (f"{folder}/{name}" for folder, names, _ in below for name in names)
-    return [root] if all(os.access(folder, os.R_OK) for folder in inside) else [folder for folder, _, _ in below]
+        return frozenset()
+    inside = (f"{folder}/{name}" for folder, names, _ in os.walk(root) for name in names)
+    return frozenset(folder for folder in inside if not os.access(folder, os.R_OK))
 
 
-def _may_be_unwatched(path: str) -> bool:
-    """Whether a modified folder may be one that could not be watched before, for lack of permission.
+def _watchable(root: Path, closed: frozenset[str]) -> Sequence[str | Path]:
+    """The folder; with every folder below it, if some are closed.
 
-    Linux watches each folder by itself, and such an event means that its permissions or times have changed. Elsewhere
-    what is below a folder is watched with it, and it has an event whenever its content changes.
+    Those that the system's own walk would reach after the first one that cannot be read would not be watched.
     """
-    return sys.platform == "linux" and os.path.isdir(path)  # noqa: PTH112  (False for what may not be looked at)
+    return [folder for folder, _, _ in os.walk(root)] if closed else [root]
+
+
+def _may_be_unwatched(path: str, *, is_new: bool) -> bool:
+    """Whether a folder with an event may be one that is not watched, for lack of permission, or have one inside.
+
+    On Linux an event of a folder that is not new means that its permissions or times have changed. Elsewhere what is
+    below a folder is watched with it, and it has an event whenever its content changes.
+    """
+    if sys.platform != "linux" or not os.path.isdir(path):  # noqa: PTH112  (False for what may not be looked at)
+        return False
+    return not is_new or bool(_closed_folders(Path(path)))
 
 
 def _is_visible(path: Path, root: Path) -> bool:

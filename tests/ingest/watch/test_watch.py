@@ -146,12 +146,13 @@ def test_folder_that_goes_and_comes_back(begin, notes, texts):
 
 
 @pytest.mark.ci
-def test_folder_that_may_be_read_again_is_watched():
+@pytest.mark.parametrize("moment", ["early", "later"])
+def test_folder_that_may_be_read_again_is_watched(moment):
     """Files that are made in it and in others later are seen at once, though some are closed when the watch begins."""
     with tempfile.TemporaryDirectory(prefix="recollect-nobody-") as place:  # outside of pytest's own, which is closed
         if os.geteuid() == 0:
             os.chown(place, 65534, 65534)
-        command = [sys.executable, str(Path(__file__).with_name("reopened.py")), place]
+        command = [sys.executable, str(Path(__file__).with_name("reopened.py")), place, moment]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert (ran.stdout, ran.stderr) == ("all\nall\n", "")
 
