@@ -34,10 +34,14 @@ suite: $(VENV)/.dev .node/.installed
 deadlines: $(VENV)/.dev  # upper bounds on the wall clock: on a quiet machine only
 	TESTS_DEADLINES=1 $(BIN)/pytest -n 0 -m "not torture" $$(grep -rl support.timing tests --include='test_*.py')
 
-torture: $(VENV)/.dev  # the long forms, under an hour; writes what was done into docs/guarantees.md
+ALONE := tests/web/test_load.py  # compares times: nothing else may run beside it
+
+torture: $(VENV)/.dev  # the long forms, under an hour on two cores; writes what was done into docs/guarantees.md
 	@rm -f .torture.jsonl
-	TORTURE_REPORT=$(CURDIR)/.torture.jsonl $(BIN)/pytest -m torture -s --timeout 3600
-	$(BIN)/python tests/support/tally.py .torture.jsonl
+	@export TORTURE_REPORT=$(CURDIR)/.torture.jsonl; failed=0; \
+	$(BIN)/pytest -n 3 --dist loadgroup -m torture --timeout 3600 --durations 25 --ignore $(ALONE) || failed=1; \
+	$(BIN)/pytest -n 0 -m torture $(ALONE) || failed=1; \
+	$(BIN)/python tests/support/tally.py .torture.jsonl; exit $$failed
 
 bench: $(VENV)/.dev .bench/.installed  # 10,000, 100,000 and 1,000,000 records beside other systems; writes docs/performance.md
 	$(BIN)/python -m benchmarks.speed --write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import statistics
 from dataclasses import dataclass, field
@@ -9,8 +10,9 @@ from pathlib import Path
 
 MORE_MEMORY = 1.10  # the memory of the last third over that of the middle one: caches fill, a leak goes on
 LEAST = 9  # samples
-MORE_THREADS = 16  # far fewer than a leak of one a request; 5 were seen on a busy machine, and not traced
-MORE_FILES = 60  # likewise: 15 were seen
+MORE_THREADS = 4
+MORE_FILES = 12
+MOST_CONNECTIONS = 48  # to a store: one for each thread that reads at once, of 40 threads of requests and a few others
 
 
 def peak_mb() -> int:
@@ -20,11 +22,15 @@ def peak_mb() -> int:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process uses at one moment."""
+    """What a process uses at one moment: `files` are its descriptors but those of stores, `connections` theirs.
+
+    A store keeps the connections that were in use at once, so that their number grows until it was busiest.
+    """
 
     memory_kb: int
     threads: int
     files: int
+    connections: int
 
     @classmethod
     def of(cls, pid: int) -> Sample:
@@ -32,7 +38,15 @@ class Sample:
         folder = Path(f"/proc/{pid}")
         status = (folder / "status").read_text()
         memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads"))
-        return cls(memory, threads, len(list((folder / "fd").iterdir())))
+        places = list(map(_place, (folder / "fd").iterdir()))
+        connections = sum(place.endswith(".db") for place in places)
+        return cls(memory, threads, sum(not place.endswith((".db", ".db-wal")) for place in places), connections)
+
+
+def _place(descriptor: Path) -> str:
+    with contextlib.suppress(FileNotFoundError):  # it has been closed
+        return str(descriptor.readlink())
+    return ""
 
 
 @dataclass
@@ -50,7 +64,8 @@ class Vitals:
     def growth(self) -> dict[str, tuple[float, float, float]]:
         """For each process how much more it used in the last third of the time than in the middle one.
 
-        That is (the factor of the memory, threads, descriptors), each of the medians.
+        That is (the factor of the median memory, threads, descriptors). A pool of threads grows and shrinks with the
+        work, so the last sample, to be taken after a rest, is compared with the fewest of the middle third.
         """
         return {name: _growth(samples) for name, samples in self.samples.items() if len(samples) >= LEAST}
 
@@ -60,6 +75,10 @@ class Vitals:
             f"{name}: memory × {memory:.2f}, {threads:+.0f} threads, {files:+.0f} descriptors"
             for name, (memory, threads, files) in self.growth().items()
             if memory > MORE_MEMORY or threads > MORE_THREADS or files > MORE_FILES
+        ] + [
+            f"{name}: {samples[-1].connections} connections to its store"
+            for name, samples in self.samples.items()
+            if samples[-1].connections > MOST_CONNECTIONS
         ]
 
 
@@ -67,9 +86,7 @@ def _growth(samples: list[Sample]) -> tuple[float, float, float]:
     third = len(samples) // 3
     middle, last = samples[third : 2 * third], samples[2 * third :]
 
-    def medians(name: str) -> tuple[float, float]:
-        before, after = (statistics.median(getattr(sample, name) for sample in part) for part in (middle, last))
-        return before, after
-
-    memory, threads, files = (medians(name) for name in ("memory_kb", "threads", "files"))
-    return memory[1] / memory[0], threads[1] - threads[0], files[1] - files[0]
+    memory = [statistics.median(sample.memory_kb for sample in part) for part in (middle, last)]
+    files = [min(sample.files for sample in part) for part in (middle, last)]
+    threads = samples[-1].threads - min(sample.threads for sample in middle)
+    return memory[1] / memory[0], threads, files[1] - files[0]
