@@ -178,6 +178,35 @@ def test_scopes_do_not_mix(memory):
         ada.import_chat(FILES)
 
 
+def test_copy_of_another_scope_is_not_read_twice(memory):
+    """A user who also sees a global copy of a conversation reads their own."""
+    memory.import_chat(FILES / "codex.jsonl")
+    ada = memory.scoped(Scope(user="ada"))
+    ada.import_chat(FILES / "codex.jsonl")
+    key = "019a2d7a-41c4-78b1-b7cc-a45d62a89cd5"
+    (first, _) = ada.conversation(key).turns
+    assert memory.get(first.ids[0]).scope == Scope(user="ada")
+    assert len(memory.conversation(key).turns) == 2
+
+
+@pytest.mark.ci
+def test_every_store_holds_conversations(place, tmp_path):
+    """Imported twice, edited, read in order, with zero bytes and halves of surrogate pairs in them."""
+    file = tmp_path / "c.jsonl"
+    told = chat(("user", "half \ud83d of a smile \0 here"), ("assistant", LONG))
+    for number, row in enumerate(told):
+        row |= {"id": f"m{number}\0", "conversation": "c\0d"}
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        assert counts(memory.import_chat([FILES, wrote(file, told)])) == (28, 0, 2, 0, 0)
+        assert counts(memory.import_chat([FILES, file])) == (0, 0, 30, 0, 0)
+        told[1]["content"] = "Short."
+        assert counts(memory.import_chat(wrote(file, told))) == (0, 1, 1, 0, 0)
+        smile, short = memory.conversation("c\ufffdd").turns
+        assert (smile.text, short.text) == ("half \ufffd of a smile \ufffd here", "Short.")
+        assert len(memory.conversation(KEY).turns) == 4
+        assert len(memory.conversations()) == 11
+
+
 def test_wrong_arguments_are_named(memory):
     """A format and an origin that do not exist."""
     with pytest.raises(UsageError, match="unknown format"):

@@ -72,7 +72,8 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     if capture:
         scope = load_settings(options).settings.scope.scope().as_dict()
         owner = ", ".join(f"{part} {name}" for part, name in scope.items()) or "everybody who uses this store"
-        notice(plain(f"sessions are stored for {owner}; `recollect conversation` lists them"))
+        flags = "".join(f" --{part} {name}" for part, name in scope.items())
+        notice(plain(f"sessions are stored for {owner}; `recollect conversation{flags}` lists them"))
     if program == "codex":
         notice("Codex asks once whether you trust the hooks")
 

@@ -140,6 +140,10 @@ def read_conversation(memory: Writer, key: str) -> StoredConversation:
         error = UnknownRecord(key)
         error.explain(f"there is no conversation {key!r}", "`recollect conversation` lists the newest ones")
         raise error
+    copies: dict[tuple[str | None, Scope], list[Record]] = {}  # one scope may see those of several
+    for record in records:
+        copies.setdefault((record.source, record.scope), []).append(record)
+    records = max(copies.values(), key=lambda copy: (copy[0].scope == memory.scope, len(copy)))
     ordered = sorted(records, key=lambda record: (record.time, record.created_at))
     first, title = ordered[0], min((record.title for record in records), key=len)  # a part adds its headings
     return StoredConversation(str(first.author_session), title, first.source or "", tuple(_joined(ordered)))
@@ -294,11 +298,11 @@ class _Intake:
 
     def _records(self, conversation: Conversation, turn: Turn) -> list[Record]:
         """The records of a turn: one, or several as a file of its length would have chunks."""
-        text, title = clean(turn.text), bounded(clean(conversation.title)) or "conversation"
+        text, title = storable(turn.text), bounded(storable(conversation.title)) or "conversation"
         own: dict[str, Any] = {
             "kind": "turn", "scope": self._scope, "tags": self._tags, "happened_at": turn.time,
-            "source": conversation.source, "author": clean(turn.speaker), "author_session": clean(conversation.id),
-            "origin": self._origin or ORIGIN_OF.get(turn.speaker, "import"),
+            "author": storable(turn.speaker), "author_session": storable(conversation.id),
+            "source": conversation.source, "origin": self._origin or ORIGIN_OF.get(turn.speaker, "import"),
         }  # fmt: skip
         parts: list[tuple[str, str, tuple[int, int] | None]] = [(title, text, None)]
         if tokens(text) > MAX_TOKENS:
@@ -330,6 +334,11 @@ class _Intake:
         if changes:
             groups = [changes[start : start + GROUP] for start in range(0, len(changes), GROUP)]
             self._store.records.apply(groups)
+
+
+def storable(given: str) -> str:
+    """Text that every store can hold: PostgreSQL has no zero bytes."""
+    return clean(given).replace("\0", "\ufffd")
 
 
 def _is_same(new: Record, old: Record) -> bool:

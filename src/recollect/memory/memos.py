@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from recollect.errors import UsageError
 from recollect.ingest.memories import BASIC, FORMATS, Memo, memory_files, read_memos
-from recollect.memory.validation import MAX_TEXT, clean, clean_names
+from recollect.memory.conversations import storable
+from recollect.memory.validation import MAX_TEXT, clean_names
 from recollect.options import ORIGINS
 from recollect.types import GLOBAL, Progress, Record, Scope
 from recollect.types.records import Put
@@ -101,15 +102,15 @@ class _Intake:
     def _record(self, memo: Memo, source: str) -> Record:
         scope = self._scope
         if scope == GLOBAL and memo.scope:  # what belonged to one user there must not be everybody's here
-            scope = Scope(**{part: clean(name) for part, name in memo.scope.items()})
+            scope = Scope(**{part: storable(name) for part, name in memo.scope.items()})
         names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
         name = "\0".join(("memo", source, *memo.key, *names)).encode("utf-8", "surrogatepass")
         return Record(
             hashlib.blake2b(name, digest_size=12, key=self._key).hexdigest(),
-            clean(memo.text)[:MAX_TEXT],
-            title=clean(memo.title),
-            category=clean(memo.category) if memo.category else None,
-            tags=tuple(dict.fromkeys((*map(clean, memo.tags), *self._tags))),
+            storable(memo.text)[:MAX_TEXT],
+            title=storable(memo.title),
+            category=storable(memo.category) if memo.category else None,
+            tags=tuple(dict.fromkeys((*map(storable, memo.tags), *self._tags))),
             scope=scope,
             happened_at=memo.time,
             expires_at=memo.expires,
