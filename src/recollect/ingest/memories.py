@@ -12,7 +12,7 @@ from recollect.errors import UsageError
 from recollect.ingest.chats import ChatFile, json_values
 from recollect.ingest.discovery import MAX_FILE, decode, read_regular, reason_of
 from recollect.ingest.documents import MARKDOWN, metadata_text, read_markdown
-from recollect.ingest.turns import moment
+from recollect.ingest.turns import listed, moment
 
 MEM0, MCP, BASIC = "mem0", "mcp-memory", "basic-memory"
 FORMATS = (MEM0, MCP, BASIC)
@@ -93,23 +93,21 @@ def _recognise(values: Sequence[Mapping[str, Any]]) -> str:
 def mem0(values: Iterable[Mapping[str, Any]], skip: Callable[[str], None]) -> Iterator[Memo]:
     """What `get_all` or an export of mem0 returned: memories, alone or in a list, and relations of its graph."""
     for value in values:
-        listed = next((value[name] for name in ("results", "memories") if isinstance(value.get(name), list)), [value])
-        for item in listed:
+        items = next((value[name] for name in ("results", "memories") if isinstance(value.get(name), list)), [value])
+        for item in items:
             text = item.get("memory") if isinstance(item, dict) else None
             if not isinstance(text, str) or not text.strip():
                 skip("no memory in it")
                 continue
             yield _mem0_memo(item, text.strip())
-        relations = value.get("relations")
-        for relation in relations if isinstance(relations, list) else ():
+        for relation in listed(value.get("relations")):
             if memo := _relation(relation, "source", "relationship", "target"):
                 yield memo
 
 
 def _mem0_memo(item: Mapping[str, Any], text: str) -> Memo:
     metadata = item["metadata"] if isinstance(item.get("metadata"), dict) else {}
-    given = item.get("categories")
-    categories = [one for one in given if isinstance(one, str)] if isinstance(given, list) else []
+    categories = [one for one in listed(item.get("categories")) if isinstance(one, str)]
     category = metadata.get("category")
     names = (("user_id", "user"), ("agent_id", "agent"), ("run_id", "session"))
     key = str(item.get("id") or text)
@@ -127,8 +125,8 @@ def _mem0_memo(item: Mapping[str, Any], text: str) -> Memo:
 def mcp_memory(values: Iterable[Mapping[str, Any]], skip: Callable[[str], None]) -> Iterator[Memo]:
     """The knowledge graph of the MCP memory server: every observation and every relation is a fact."""
     for value in values:
-        listed = chain.from_iterable(value.get(name) or () for name in ("entities", "relations"))
-        graph: list[Mapping[str, Any]] = [one for one in listed if isinstance(one, dict)]
+        parts = chain.from_iterable(listed(value.get(name)) for name in ("entities", "relations"))
+        graph: list[Mapping[str, Any]] = [one for one in parts if isinstance(one, dict)]
         for item in graph or [value]:
             if "relationType" in item and (memo := _relation(item, "from", "relationType", "to")):
                 yield memo
@@ -167,9 +165,9 @@ def _notes(path: Path, file: ChatFile) -> Iterator[Memo]:
         file.skip(reason_of(error))
         return
     document = read_markdown(text, path.stem)
-    given = document.metadata.get("tags") or ()
-    listed = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else ()
-    common = tuple(tag for one in listed if (tag := metadata_text(one).lstrip("#")))
+    given = document.metadata.get("tags")
+    names = given.split(",") if isinstance(given, str) else listed(given)
+    common = tuple(tag for one in names if (tag := metadata_text(one).lstrip("#")))
     name = metadata_text(document.metadata.get("permalink")) or document.title
     at = next((at for key in ("created", "date") if (at := moment(_iso(document.metadata.get(key))))), None)
     fenced = False

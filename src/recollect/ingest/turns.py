@@ -128,16 +128,16 @@ def _chatgpt_turn(key: str, message: Mapping[str, Any]) -> Turn | None:
         return None
     if content.get("content_type") not in ("text", "multimodal_text"):  # code for a tool, its output, reasoning
         return None
-    parts = content.get("parts")
-    texts = [part.get("text", "") if isinstance(part, dict) else part for part in parts or ()]  # a dict: speech
+    parts = listed(content.get("parts"))
+    texts = [part.get("text", "") if isinstance(part, dict) else part for part in parts]  # a dict: speech
     text = _CITATION.sub("", "\n\n".join(part for part in texts if isinstance(part, str) and part)).strip()
     return Turn(str(message.get("id") or key), speaker, text, moment(message.get("create_time"))) if text else None
 
 
 def _branch(parents: Mapping[str, object], leaf: object, times: Mapping[str, object]) -> list[str]:
     """The ids from the root of a tree to a leaf; without a leaf, to the newest one."""
-    if leaf not in parents:
-        inner = set(parents.values())
+    if not isinstance(leaf, str) or leaf not in parents:
+        inner = {parent for parent in parents.values() if isinstance(parent, str)}
         leaves = [key for key in parents if key not in inner]
         leaf = max(leaves, key=lambda key: moment(times.get(key)) or datetime.min.replace(tzinfo=UTC), default=None)
     path: list[str] = []
@@ -171,8 +171,7 @@ def _claude_turn(key: str, message: Mapping[str, Any]) -> Turn | None:
     speaker = SPEAKERS.get(str(message.get("sender")))
     text = text_of(message.get("content"), kinds=("text",)) or text_of(message.get("text"))
     if not text:  # a long paste is an attachment
-        files = message.get("attachments")
-        pasted = [one.get("extracted_content") for one in files if isinstance(one, dict)] if files else []
+        pasted = [one.get("extracted_content") for one in listed(message.get("attachments")) if isinstance(one, dict)]
         text = text_of([one for one in pasted if isinstance(one, str)])
     return Turn(key, speaker, text, moment(message.get("created_at"))) if speaker and text else None
 
@@ -238,11 +237,10 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
     session, turns, numbers = "", dict[str, Turn](), _Numbers()
     for value in values:
         session = session or str(value.get("sessionId") or "")
-        if (back := value.get("$rewindTo")) in turns:
-            kept = list(turns.values())[: list(turns).index(str(back))]
+        if isinstance(back := value.get("$rewindTo"), str) and back in turns:
+            kept = list(turns.values())[: list(turns).index(back)]
             turns = {turn.id: turn for turn in kept}
-        listed = value.get("messages")
-        for message in listed if isinstance(listed, list) else [value]:
+        for message in listed(value["messages"]) if "messages" in value else [value]:
             speaker = {"user": USER, "gemini": ASSISTANT}.get(str(_dict(message).get("type")))
             text = _spoken(speaker or "", text_of(_dict(message).get("content")))
             if speaker and text:
@@ -252,6 +250,11 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
     if turns:
         said = list(turns.values())
         yield Conversation(session or name, _title(None, said), "gemini", said)
+
+
+def listed(value: object) -> list[Any]:
+    """A value that should be a list; empty if it is none."""
+    return value if isinstance(value, list) else []
 
 
 def _dict(value: object) -> Mapping[str, Any]:
@@ -291,10 +294,10 @@ def _plain_messages(values: Values, name: str) -> Iterator[tuple[str, str, Mappi
     for number, value in enumerate(values, 1):
         title = value.get("title")
         title = " ".join(title.split()) if isinstance(title, str) else ""
-        listed = value.get("messages")
-        if isinstance(listed, list):
+        messages = value.get("messages")
+        if isinstance(messages, list):
             key = str(value.get("conversation") or value.get("id") or f"{name}-{number}")
-            yield from ((key, title, message) for message in listed if isinstance(message, dict))
+            yield from ((key, title, message) for message in messages if isinstance(message, dict))
         else:
             yield str(value.get("conversation") or name), title, value
 
