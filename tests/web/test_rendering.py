@@ -1,6 +1,7 @@
 """Markdown as nested lists: what notes hold is rendered, and nothing that was written becomes HTML."""
 
 import base64
+import json
 
 import pytest
 
@@ -83,6 +84,26 @@ def test_fact_is_rendered_and_matching_words_are_named(api, add):
     answer = api.post("/v1/search", json={"query": "who resigned one evening?", "explain": True}).json()
     assert "resignation" in answer["matched"]
     assert "even" not in answer["matched"]
+
+
+def test_turn_is_read_in_its_conversation(home):
+    """The turns around it stand below their speakers, and its own lines are named."""
+    spoken = [("user", "Where do herons nest?"), ("assistant", "In *alders*.")]
+    turns = [
+        {"role": role, "text": text, "time": f"2026-03-14T10:0{at}:00Z", "conversation": "c1"}
+        for at, (role, text) in enumerate(spoken)
+    ]
+    (home.folder / "chat.jsonl").write_text("\n".join(map(json.dumps, turns)))
+    ran = home.run("import-chat", home.folder / "chat.jsonl", "--store", home.store, "--embedder", "none")
+    assert ran.returncode == 0, ran.stderr
+    api = home.serve().client()
+    found = api.post("/v1/search", json={"query": "alders"}).json()["results"][0]
+    reading = api.get(f"/v1/reading/{found['id']}").json()
+    assert [node[2][0] for node in reading["nodes"] if node[0] == "h4"] == [
+        "user, 2026-03-14 10:00", "assistant, 2026-03-14 10:01",
+    ]  # fmt: skip
+    assert reading["nodes"][-1] == ["p", {"lines": [4, 4]}, ["In ", ["em", {}, ["alders"]], "."]]
+    assert reading["lines"] == [3, 4]
 
 
 def test_image_is_for_the_owner(askers):

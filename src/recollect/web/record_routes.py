@@ -37,7 +37,7 @@ from recollect.types import GLOBAL, Event, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import Asker
 from recollect.web.inputs import Owns, Reads, ScopeBody, ScopeParameters, SearchBody, Writes
-from recollect.web.rendering import nodes
+from recollect.web.rendering import code_nodes, nodes, turn_nodes
 from recollect.web.responses import Changed, ChangedRecord, Json, documented, encoded, model
 from recollect.web.workers import DEEPEST, limits
 
@@ -283,15 +283,18 @@ _READING = model("Reading", id=str, path=str | None, lines=list[int] | None, fre
 
 @router.get("/v1/reading/{id:anything}", **documented(_READING))
 def get_reading(id: RecordId, memory: Named) -> Json:  # noqa: A002
-    """A record to read: its Markdown as nested lists; of a file, also what is around it."""
+    """A record to read: its Markdown as nested lists, with what is around it in its file or conversation."""
     record = memory.require(id)
-    text, first, freshness = record.text, 1, None
-    if record.path and record.lines:
+    freshness, lines = None, record.lines if record.path else None
+    if record.kind == "turn":
+        content, lines = turn_nodes(memory.conversation(id).turns, id)
+    elif lines:
         around = memory.excerpt(id)
-        text, first, freshness = around.text, around.first_line, around.freshness
-    markdown = not record.path or record.place or record.path.lower().endswith(tuple(MARKDOWN))
-    content = nodes(text, first) if markdown else [["pre", {"lines": [first, first + text.count("\n")]}, [text]]]
-    lines = record.lines if record.path else None
+        freshness = around.freshness
+        markdown = record.place or str(record.path).lower().endswith(tuple(MARKDOWN))
+        content = (nodes if markdown else code_nodes)(around.text, around.first_line)
+    else:
+        content = nodes(record.text)
     return Json({"id": id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
 
 

@@ -9,7 +9,11 @@ import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from markdown_it.tree import SyntaxTreeNode
+
+    from recollect.memory.conversations import StoredTurn
 
 Node: TypeAlias = "str | list[Any]"  # a text, or [tag, attributes, children]
 
@@ -18,6 +22,7 @@ TAGS = frozenset((
     "tbody", "tr", "th", "td", "hr", "br", "a",
 ))  # fmt: skip
 SAFE_LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
+TURNS_AROUND = 20  # of a conversation, before and after the one that is read
 FRONT_MATTER = re.compile(r"---\n.*?\n(---|\.\.\.)\n", re.DOTALL)
 
 
@@ -31,6 +36,25 @@ def nodes(text: str, first_line: int = 1) -> list[Node]:
         text = text[head.end() :]
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     return [node for child in SyntaxTreeNode(parser.parse(text)).children for node in _nodes(child, first_line)]
+
+
+def code_nodes(text: str, first_line: int) -> list[Node]:
+    """A text that is not Markdown, as one block."""
+    return [["pre", {"lines": [first_line, first_line + text.count("\n")]}, [text]]]
+
+
+def turn_nodes(turns: Sequence[StoredTurn], key: str) -> tuple[list[Node], tuple[int, int]]:
+    """The turns around the one with this id, each below its speaker, and the lines that the one stands on."""
+    at = next(place for place, turn in enumerate(turns) if key in turn.ids)
+    found: list[Node] = []
+    own, line = (1, 1), 1
+    for turn in turns[max(0, at - TURNS_AROUND) : at + TURNS_AROUND + 1]:
+        last = line + turn.text.count("\n") + 1
+        speaker = f"{turn.speaker}, {turn.time:%Y-%m-%d %H:%M}"
+        found += [["h4", {"lines": [line, line]}, [speaker]], *nodes(turn.text, line + 1)]
+        own = (line, last) if key in turn.ids else own
+        line = last + 1
+    return found, own
 
 
 def _nodes(node: SyntaxTreeNode, first_line: int) -> list[Node]:
