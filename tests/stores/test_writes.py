@@ -142,7 +142,8 @@ def test_store_of_an_older_schema_keeps_its_history(tmp_path: Path) -> None:
         memory.edit(key, text="the grey heron")
     older = apsw.Connection(str(place))
     older.execute("CREATE INDEX history_id ON history (id); CREATE INDEX embeddings_passage ON embeddings (passage)")
-    older.execute("PRAGMA user_version=8; DELETE FROM migrations WHERE number > 8; DROP INDEX records_origin")
+    older.execute("PRAGMA user_version=8; DELETE FROM migrations WHERE number > 8")
+    older.execute("DROP INDEX records_origin; DROP INDEX records_short")
     for column in ADDED:
         older.execute(f"ALTER TABLE records DROP COLUMN {column}")
     older.close()
