@@ -251,6 +251,10 @@ class SearchOptions:
         True, "Also search words that are spelled nearly like a word of the query that no record has.", group=DEPTH,
         places=(FLAG, HTTP),
     )  # fmt: skip
+    dates: bool = option(
+        True, 'Favour records of the time that the query names: "last week", "in January 2026".', group=AFTER,
+        places=(FLAG, HTTP), tuned=False,
+    )  # fmt: skip
     typing: bool = option(
         False, "Take the last word of the query for the beginning of a word, while one types.", group=DEPTH,
         places=(FLAG, HTTP),
@@ -369,7 +373,7 @@ SEARCH: tuple[Option, ...] = options_of(SearchOptions)
 RECALL: tuple[Option, ...] = tuple(option for option in SEARCH if option.name != "by")
 """The search options of `recall`, whose blocks are made of passages, never of files."""
 
-_TIME = "2026-03-14, 2026-03-14T15:09Z, or a span back: 36h, 2w"
+_TIME = "2026-03-14, 2026-03-14T15:09Z, a span back: 36h, 2w, or words: yesterday"
 
 FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed by, besides the scope
     Option(

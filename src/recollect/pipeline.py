@@ -137,6 +137,7 @@ class Pipeline:
             lag={"vectors": lags[0]} if lags else {},
             warnings=tuple(dict.fromkeys(self._warnings(query, lists, stages))),
             also_searched=tuple(dict.fromkeys(word for ranked in lists for word in ranked.also)),
+            favours=str(query.period) if query.period else "",
             abstained=f"no result reaches a confidence of {query.ranking.min_confidence:g}" if closest else "",
         )
         return Answer(query, tuple(results), trace, unlikely)

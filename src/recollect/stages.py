@@ -48,6 +48,7 @@ def order(vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None) ->
         ("confidence", rate),
         ("files", by_file),
         ("decay", decay),
+        ("time", in_time),
         ("importance", importance),
         ("threshold", threshold),
         ("rerank", rerank),
@@ -78,6 +79,23 @@ def decay(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
 MIDDLE = 0.5  # the importance that changes no score
 
 
+TIME_WEIGHT = 0.5
+"""How much more a record counts that is of the time which the query names; chosen on tuning questions, decision 063."""
+
+
+def in_time(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Raise the score of records of the time that the query names, and less that of records near it; drop none."""
+    period = query.period
+    if period is None:
+        return candidates
+    start, end = micros(period.start) or 0, micros(period.end) or 0
+    width = max(end - start, DAY * 10**6)
+    for candidate in candidates:
+        gap = max(0, start - candidate.time, candidate.time - end + 1)
+        candidate.scale("time", 1 + TIME_WEIGHT * 2 ** -min(gap / width, MOST_HALVED))
+    return _moved("time", candidates, _by_total(candidates))
+
+
 def importance(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Raise or lower the score of records whose importance is not the middle one."""
     scaled = [one for one in candidates if one.importance != MIDDLE]
@@ -93,6 +111,8 @@ def threshold(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candida
     least = query.ranking.min_score
     return [candidate for candidate in candidates if candidate.score >= least] if least > 0 else candidates
 
+
+MOST_HALVED = 60  # halvings after which nothing is left
 
 STEP = 0.2
 """What the next best passage of a file counts, relative to the one before it."""

@@ -31,7 +31,7 @@ from recollect.types.records import short_id
 if TYPE_CHECKING:
     from recollect.memory import Memory
     from recollect.memory.explain import Verdict
-    from recollect.types import Answer, Result
+    from recollect.types import Answer, Result, Trace
 
 ADJOINING = 2  # lines from the end of a passage to the next one, with a blank line between them
 DEMO_ANSWERS = 5  # how many answers the demo prints; all judged questions are scored
@@ -203,8 +203,7 @@ def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
     outcome = terminal.counted(len(answer.results), "result") if answer.results else "nothing found"
     outcome = f"no answer: {trace.abstained}" if trace.abstained else outcome
     notice(f"{outcome} · {trace.mode} · {how} · {trace.took_ms:.0f} ms")
-    if trace.also_searched:
-        notice(f"also searched: {plain(', '.join(trace.also_searched))}")
+    _print_readings(trace)
     if closest := answer.closest:
         name = plain_text(name_of(closest.record))
         notice(f"closest: {name} (id {plain(short_id(closest.record.id))}, confidence {closest.confidence or 0.0:.2f})")
@@ -221,6 +220,14 @@ def _print_result(rank: int, result: Result, short: str, *, shows_confidence: bo
         echo(dim(f"    {line}"))
     if text:
         echo(terminal.indented(text))
+
+
+def _print_readings(trace: Trace) -> None:
+    """How the query was read: the time that it names, and words that were searched for misspelled ones."""
+    if trace.favours:
+        notice(f"favours {plain(trace.favours)}")
+    if trace.also_searched:
+        notice(f"also searched: {plain(', '.join(trace.also_searched))}")
 
 
 def _print_passages(passages: Sequence[Result], shown: bool) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from recollect.dates import date_in_name
 from recollect.ingest.discovery import (
     MAY_HOLD_SECRETS,
     FoundFile,
@@ -315,7 +316,7 @@ def chunk_records(
     tags = metadata.get("tags") or ()
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
-    day = metadata.get("date")
+    day = metadata.get("date") or date_in_name(Path(path).name)
     if isinstance(day, date) and not isinstance(day, datetime):
         day = datetime(day.year, day.month, day.day, tzinfo=UTC)
     common: dict[str, Any] = {

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from recollect.config import SearchOptions
+from recollect.dates import Period, find_period
 from recollect.errors import UsageError
 from recollect.memory.validation import clean, parse_time
 from recollect.querylang import TEXT, QueryPart, parse
@@ -23,6 +24,7 @@ class Asked:
     where: Filter
     written: str = ""
     prefixes: tuple[str, ...] = ()
+    period: Period | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -38,6 +40,8 @@ def read_query(
     the last word is a prefix, too.
     """
     asked = _read(text, where, plain=search.plain, may_choose_user=caller is None and not for_model)
+    period = find_period(asked.text, where.moment) if search.dates else None
+    asked = replace(asked, period=period) if period else asked
     if search.typing and (last := _LAST_WORD.search(asked.text)):
         return replace(asked, prefixes=(*asked.prefixes, last.group()))
     return asked
@@ -61,7 +65,7 @@ def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> As
     if not reader.applied:
         return Asked(text, where, notes=notes)
     # Among filtered records, their values are all that there is to rank by.
-    return Asked(words or " ".join(reader.values), reader.where, text, tuple(reader.prefixes), notes)
+    return Asked(words or " ".join(reader.values), reader.where, text, tuple(reader.prefixes), notes=notes)
 
 
 @dataclass(slots=True)

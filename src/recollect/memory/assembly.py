@@ -69,7 +69,7 @@ def assemble(memory: Memory, asked: Asked, search: SearchOptions, work: Work | N
     weights = search.weights() | {source.name: source.weight for source in memory.settings.sources}
     query = Query(
         asked.text, search.limit, search.fetch_k, where, search, deadline, work, weights, asked.written, asked.prefixes,
-        asked.notes,
+        asked.period, asked.notes,
     )  # fmt: skip
     # The store is read in the name of the scope: a database with row-level security then enforces it.
     store = memory.store.within(where.scope)

@@ -110,6 +110,7 @@ class AnswerTrace(TypedDict):
     warnings: list[str]
     abstained: NotRequired[str]
     also_searched: NotRequired[list[str]]
+    favours: NotRequired[str]
 
 
 class ClosestRecord(TypedDict):

@@ -170,6 +170,8 @@ def _reason(stage: str, factor: float, up: bool) -> str:
     match stage:
         case "decay" if not up and factor < 1:
             return "it is old"
+        case "time" if up:
+            return "it is of the time that the query names"
         case "importance" if (factor > 1) == up and factor != 1:
             return "it is important" if up else "it is less important"
         case "files" if (factor > 1) == up and factor != 1:
@@ -234,7 +236,7 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
             {"name": stage.name, "in": stage.given, "out": stage.left, "took_ms": stage.took_ms}
             for stage in trace.stages
         ],
-        **_fields(trace, ("warnings",), ("abstained", "also_searched")),
+        **_fields(trace, ("warnings",), ("abstained", "also_searched", "favours")),
     }
 
 

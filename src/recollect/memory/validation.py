@@ -115,17 +115,32 @@ def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: 
 
 
 def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime | None:
-    """A time from ISO 8601 (`2026-03-14`, `2026-03-14T15:09Z`), or a span (`2w`, `36h`) before now, or after it."""
+    """A time from ISO 8601 (`2026-03-14T15:09Z`), a span (`2w`, `36h`) before now or after it, or words (`last week`).
+
+    Words that name a day, a week or a month stand for its beginning.
+    """
     if value is None:
         return None
     try:
         if isinstance(value, str) and (span := _span(value)) is not None:
             return now() + span if ahead else now() - span
-        at = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
+        at = value if isinstance(value, datetime) else _moment(value)
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError):
-        hint = "write 2026-03-14, 2026-03-14T15:09Z, or a span: 90min, 36h, 3d, 2w, 3mo, 1y"
+        hint = "write 2026-03-14, 2026-03-14T15:09Z, a span (90min, 36h, 3d, 2w, 3mo, 1y) or words (last week)"
         raise UsageError(f"{brief(value)} is not a time", hint=hint) from None
+
+
+def _moment(text: str) -> datetime:
+    """A time in ISO 8601 or in words; ValueError if it is neither."""
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        from recollect.dates import read_period
+
+        if (period := read_period(text, now())) is None:
+            raise
+        return period.start
 
 
 def parse_span(text: str) -> timedelta:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, overload
 
 from recollect.dataclass import dataclass
+from recollect.dates import Period
 from recollect.errors import Cancelled, RecollectError, TimedOut, UnknownRecord
 from recollect.options import LIKELY, SearchOptions
 from recollect.ranking import Statement, statement
@@ -55,6 +56,7 @@ class Query:
     `time.monotonic`) the answer is made of what has arrived. When the limits of `work` are reached, an error is raised.
     If the query has operators (`querylang`), `text` is what is left to search for, and `written` the whole query as the
     user wrote it; `notes` say what was read as plain text. Words that begin with one of the `prefixes` match, too.
+    Records of the `period` that the text names are favoured.
     """
 
     text: str
@@ -67,6 +69,7 @@ class Query:
     weights: Mapping[str, float] = field(default_factory=dict)
     written: str = ""
     prefixes: tuple[str, ...] = ()
+    period: Period | None = None
     notes: tuple[str, ...] = ()
 
     def check(self) -> None:
@@ -385,6 +388,7 @@ class Trace:
     warnings: tuple[str, ...] = ()
     abstained: str = ""
     also_searched: tuple[str, ...] = ()
+    favours: str = ""
 
     @property
     def grade(self) -> str:

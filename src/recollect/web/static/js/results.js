@@ -150,6 +150,7 @@ export function traceLine(answer) {
   const said = trace.sources.map((source) =>
     source.status === "ok" ? `${source.name} ${source.hits}` : `${source.name} ${source.status}`);
   const told = [milliseconds(trace.took_ms), said.join(" · ")];
+  if (trace.favours) told.push(`favours ${trace.favours}`);
   if (trace.also_searched?.length) told.push(`also searched: ${trace.also_searched.join(", ")}`);
   if (trace.warnings.length) told.push(plural(trace.warnings.length, "warning"));
   if (trace.abstained) told.push("abstained");

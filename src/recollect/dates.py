@@ -1,0 +1,282 @@
+"""Dates in words, in English and German: "last week", "on 3 March", "vor zwei Wochen". All times are UTC.
+
+A word that can mean something else ("may", "march", "second") is a date only beside another part of one.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from typing import NamedTuple
+
+DAY = timedelta(days=1)
+
+MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            "january januar jänner jan", "february februar feb", "march märz maerz mar mär", "april apr", "may mai",
+            "june juni jun", "july juli jul", "august aug", "september sept sep", "october oktober oct okt",
+            "november nov", "december dezember dec dez",
+        ),
+        1,
+    )
+    for name in names.split()
+}  # fmt: skip
+AMBIGUOUS = ("may", "march", "mar", "jan", "august")  # also words or names: never alone with a day
+WEEKDAYS = {
+    name: number
+    for number, names in enumerate((
+        "monday montag", "tuesday dienstag", "wednesday mittwoch", "thursday donnerstag", "friday freitag",
+        "saturday samstag sonnabend", "sunday sonntag",
+    ))
+    for name in names.split()
+}  # fmt: skip
+NUMBERS = {
+    name: number
+    for number, names in enumerate((
+        "a an one ein eine einem einer einen", "two couple zwei", "three drei", "four vier", "five fünf", "six sechs",
+        "seven sieben", "eight acht", "nine neun", "ten zehn", "eleven elf", "twelve zwölf",
+    ), 1)
+    for name in names.split()
+}  # fmt: skip
+UNITS = {
+    name: unit
+    for unit, names in {
+        "day": "day days tag tage tagen", "week": "week weeks woche wochen",
+        "month": "month months monat monate monaten monats", "year": "year years jahr jahre jahren jahres",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+
+
+class Period(NamedTuple):
+    """A stretch of time, without its end, and the words that name it."""
+
+    start: datetime
+    end: datetime
+    words: str
+
+    def __str__(self) -> str:
+        first, last = self.start.date(), (self.end - timedelta(microseconds=1)).date()
+        days = f"{first}" if first == last else f"{first} to {last}"
+        return days if self.words == days else f"{days} ({self.words})"
+
+
+def _any(names: dict[str, int] | dict[str, str]) -> str:
+    return "|".join(sorted(names, key=len, reverse=True))
+
+
+_NUMBER = rf"(?P<number>\d{{1,3}}|{_any(NUMBERS)})"
+_UNIT = rf"(?P<unit>{_any(UNITS)})"
+_MONTH, _WEEKDAY = rf"(?P<month>{_any(MONTHS)})\.?", rf"(?P<weekday>{_any(WEEKDAYS)})"
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_DAY = r"(?P<day>3[01]|[12]\d|0?[1-9])(?P<ordinal>st|nd|rd|th|\.)?"
+_LAST = r"(?P<last>last|past|previous|letzte[nmrs]?|vorige[nmrs]?|vergangene[nmrs]?)"
+_THIS = r"(?P<this>this|diese[nmrs]?)"
+_NEXT = r"(?P<next>next|coming|nächste[nmrs]?|kommende[nmrs]?)"
+
+
+def _shifted(day: date, months: int) -> date:
+    """The same day some months later, or the last of that month."""
+    years, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    return date(years, month + 1, min(day.day, monthrange(years, month + 1)[1]))
+
+
+def _around(day: date, unit: str) -> tuple[date, date]:
+    """The day, week (from Monday), month or year that a day is in: its first day, and the first one after it."""
+    match unit:
+        case "week":
+            first = day - day.weekday() * DAY
+            return first, first + 7 * DAY
+        case "month":
+            return day.replace(day=1), _shifted(day.replace(day=1), 1)
+        case "year":
+            return date(day.year, 1, 1), date(day.year + 1, 1, 1)
+    return day, day + DAY
+
+
+def _moved(day: date, unit: str, count: int) -> date:
+    if unit in ("month", "year"):
+        return _shifted(day, count * (12 if unit == "year" else 1))
+    return day + count * (7 if unit == "week" else 1) * DAY
+
+
+def _relative(found: re.Match[str], today: date) -> tuple[date, date]:
+    """Last week, this month, next year; last Monday, this Friday."""
+    parts = found.groupdict()
+    step = -1 if parts.get("last") else 1 if parts.get("next") else 0
+    if parts.get("weekday"):
+        return _weekday(found, today)
+    unit = UNITS[parts["unit"].lower()]
+    if unit == "day":
+        raise ValueError("the last day is not yesterday")
+    return _around(_moved(today, unit, step), unit)
+
+
+def _weekday(found: re.Match[str], today: date) -> tuple[date, date]:
+    """The last day with this name before today, or the next one."""
+    parts = found.groupdict()
+    ahead = (WEEKDAYS[parts["weekday"].lower()] - today.weekday()) % 7
+    day = today + (ahead or 7) * DAY if parts.get("next") else today + ahead * DAY - (7 * DAY)
+    day = today if not ahead and not parts.get("next") and not parts.get("last") else day
+    return _around(day, "day")
+
+
+def _count(found: re.Match[str]) -> int:
+    number = found["number"].lower()
+    return int(number) if number.isdecimal() else NUMBERS[number]
+
+
+def _ago(found: re.Match[str], today: date) -> tuple[date, date]:
+    unit = UNITS[found["unit"].lower()]
+    return _around(_moved(today, unit, -_count(found)), unit)
+
+
+def _ahead(found: re.Match[str], today: date) -> tuple[date, date]:
+    return _around(_moved(today, UNITS[found["unit"].lower()], _count(found)), "day")
+
+
+def _recent(found: re.Match[str], today: date) -> tuple[date, date]:
+    """The last three days, the past two weeks: until today, which belongs to it."""
+    return _moved(today, UNITS[found["unit"].lower()], -_count(found)), today + DAY
+
+
+def _check_month(found: re.Match[str], sure: Sequence[str]) -> None:
+    """Refuse the name of a month that may be another word: "which of the 3 may", "from march to april"."""
+    name, year = found["month"], found.groupdict().get("year")
+    begins = found.group().split()[0].lower()
+    if name.lower() in AMBIGUOUS and not year and begins not in sure and (name.islower() or not found.start()):
+        raise ValueError(f"{name} may be another word")
+
+
+def _month(found: re.Match[str], today: date) -> tuple[date, date]:
+    """A month, of a year or the last one of this name."""
+    month = MONTHS[found["month"].lower()]
+    _check_month(found, sure=["in", "during", "since", "last", "this", "im", "seit"])
+    year = found.groupdict().get("year")
+    first = date(int(year) if year else today.year - (month > today.month), month, 1)
+    return _around(first, "month")
+
+
+def _date(found: re.Match[str], today: date) -> tuple[date, date]:
+    """A day, of a year or the last one before today."""
+    parts = found.groupdict()
+    month, day = parts["month"].lower(), int(parts["day"])
+    if not parts.get("ordinal"):
+        _check_month(found, sure=())
+    number = MONTHS.get(month) or int(month)
+    year = int(parts["year"]) if parts.get("year") else today.year - ((number, day) > (today.month, today.day))
+    return _around(date(year, number, day), "day")
+
+
+def _year(found: re.Match[str], today: date) -> tuple[date, date]:  # noqa: ARG001  (one signature for all)
+    return _around(date(int(found["year"]), 1, 1), "year")
+
+
+def _named(days: int) -> Callable[[re.Match[str], date], tuple[date, date]]:
+    return lambda _, today: _around(today + days * DAY, "day")
+
+
+_IN = r"(?:in|during|since|of|from|im|seit|vom|ab)"
+_ON = r"(?:on|since|from|am|seit|vom|ab)(?:\s+the|\s+dem)?"
+_SINCE = ("since", "seit", "ab")
+_RULES: tuple[tuple[str, Callable[[re.Match[str], date], tuple[date, date]]], ...] = (
+    (r"the\s+day\s+before\s+yesterday|vorgestern", _named(-2)),
+    (r"yesterday|gestern", _named(-1)),
+    (r"today|heute", _named(0)),
+    (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_NUMBER}\s+{_UNIT}", _recent),
+    (rf"(?:last|past)\s+{_NUMBER}\s+{_UNIT}", _recent),
+    (rf"in\s+den\s+letzten\s+{_NUMBER}\s+{_UNIT}", _recent),
+    (rf"{_NUMBER}\s+{_UNIT}\s+ago", _ago),
+    (rf"vor\s+{_NUMBER}\s+{_UNIT}", _ago),
+    (rf"(?:the\s+)?(?:{_LAST}|{_THIS}|{_NEXT})\s+(?:{_UNIT}|{_WEEKDAY})", _relative),
+    (r"(?P<year>(?:19|20)\d\d)-(?P<month>1[0-2]|0[1-9])-(?P<day>3[01]|[12]\d|0[1-9])", _date),
+    (r"(?P<day>3[01]|[12]\d|0?[1-9])\.(?P<month>1[0-2]|0?[1-9])\.(?P<year>(?:19|20)\d\d)", _date),
+    (rf"{_ON}\s+{_WEEKDAY}", _weekday),
+    (rf"(?:{_ON}\s+)?{_DAY}\s+(?:of\s+)?{_MONTH},?\s+{_YEAR}", _date),
+    (rf"(?:{_ON}\s+)?{_MONTH}\s+{_DAY},?\s+{_YEAR}", _date),
+    (rf"{_ON}\s+{_DAY}\s+(?:of\s+)?{_MONTH}", _date),
+    (rf"{_ON}\s+{_MONTH}\s+{_DAY}", _date),
+    (rf"{_DAY}\s+(?:of\s+)?{_MONTH}", _date),
+    (rf"{_MONTH}\s+{_DAY}", _date),
+    (rf"(?:{_IN}\s+)?{_MONTH},?\s+{_YEAR}", _month),
+    (rf"{_IN}\s+(?:{_LAST}\s+)?{_MONTH}", _month),
+    (rf"(?:{_LAST}|{_THIS})\s+{_MONTH}", _month),
+    (rf"{_IN}\s+(?:the\s+year\s+)?{_YEAR}(?!\s+\w+s\b)", _year),  # not "in 2000 files"
+)
+_AHEAD = (
+    (r"tomorrow|morgen", _named(1)),
+    (r"the\s+day\s+after\s+tomorrow|übermorgen", _named(2)),
+    (rf"in\s+{_NUMBER}\s+{_UNIT}", _ahead),
+)
+_ALONE = ((_MONTH, _month), (_WEEKDAY, _weekday), (_YEAR, _year))  # in a field, nothing else can be meant
+
+LONGEST = 1_000  # characters of a question in which a date is looked for
+_MAY_HAVE = re.compile(
+    rf"\b(?:(?:19|20)\d\d|ago|last|past|previous|this|next|coming|yesterday|gestern|vorgestern|today|heute|letzte\w?|"
+    rf"vorige\w?|vergangene\w?|diese\w?|nächste\w?|vor|{_any(MONTHS)}|{_any(WEEKDAYS)})\b",
+    re.IGNORECASE,
+)
+
+Rule = tuple[re.Pattern[str], Callable[[re.Match[str], date], tuple[date, date]]]
+
+
+@cache
+def _compiled(field: bool) -> tuple[Rule, ...]:
+    """The rules for a question or, with more of them, for a field that can only be a time."""
+    rules = (*_AHEAD, *_RULES, *_ALONE) if field else _RULES
+    return tuple((re.compile(rf"(?<!\w)(?:{rule})(?!\w)", re.IGNORECASE), period) for rule, period in rules)
+
+
+def find_period(text: str, now: datetime) -> Period | None:
+    """The time that a question names, if it names one."""
+    text = text[:LONGEST]
+    if not _MAY_HAVE.search(text):
+        return None
+    for pattern, period in _compiled(field=False):
+        for found in pattern.finditer(text):
+            if (named := _period(found, period, now)) is not None:
+                return named
+    return None
+
+
+def read_period(text: str, now: datetime) -> Period | None:
+    """The time that a field is, such as "yesterday", "last-week" or "in 2 days"; None if it is none in words."""
+    text = text.strip()
+    text = text if any(map(str.isdecimal, text)) else text.replace("-", " ")
+    for pattern, period in _compiled(field=True) if len(text) <= LONGEST else ():
+        for field in (text, f"in {text}"):  # in May: then it is no other word
+            if (found := pattern.fullmatch(field)) and (named := _period(found, period, now)):
+                return named
+    return None
+
+
+def _period(
+    found: re.Match[str], period: Callable[[re.Match[str], date], tuple[date, date]], now: datetime
+) -> Period | None:
+    words, today = found.group().split(), now.astimezone(UTC).date()
+    try:
+        first, end = period(found, today)
+        end = max(end, today + DAY) if words[0].lower() in _SINCE else end
+    except (ValueError, OverflowError):  # 31 February, or a word that is no date here
+        return None
+    return Period(datetime.combine(first, time(), UTC), datetime.combine(end, time(), UTC), " ".join(words))
+
+
+_DATED = re.compile(
+    r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P<day>3[01]|[12]\d|0[1-9])(?!\d)"
+)
+
+
+def date_in_name(name: str) -> datetime | None:
+    """The date in the name of a file, such as `2026-03-14-notes.md`."""
+    if (found := _DATED.search(name)) is None:
+        return None
+    try:
+        return datetime(int(found["year"]), int(found["month"]), int(found["day"]), tzinfo=UTC)
+    except ValueError:  # 31 February
+        return None

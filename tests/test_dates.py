@@ -1,0 +1,89 @@
+"""Dates in words: what is one, which time it names, and what is none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.dates import date_in_name, find_period, read_period
+
+NOW = datetime(2026, 11, 17, 7, 30, tzinfo=UTC)  # a Tuesday
+
+
+@pytest.mark.parametrize(
+    ("question", "period"),
+    [
+        ("what did I decide last week?", "2026-11-09 to 2026-11-15 (last week)"),
+        ("what did I say yesterday?", "2026-11-16 (yesterday)"),
+        ("who came the day before yesterday", "2026-11-15 (the day before yesterday)"),
+        ("what did we decide in January 2026", "2026-01-01 to 2026-01-31 (in January 2026)"),
+        ("notes in December", "2025-12-01 to 2025-12-31 (in December)"),
+        ("what happened on 3 March?", "2026-03-03 (on 3 March)"),
+        ("the meeting on December 24th", "2025-12-24 (on December 24th)"),
+        ("talk of 5 May 2023", "2023-05-05 (5 May 2023)"),
+        ("two weeks ago", "2026-11-02 to 2026-11-08 (two weeks ago)"),
+        ("in the last 3 days", "2026-11-14 to 2026-11-17 (in the last 3 days)"),
+        ("last Friday", "2026-11-13 (last Friday)"),
+        ("on Tuesday", "2026-11-17 (on Tuesday)"),
+        ("since October", "2026-10-01 to 2026-11-17 (since October)"),
+        ("photos of last year", "2025-01-01 to 2025-12-31 (last year)"),
+        ("in 2024", "2024-01-01 to 2024-12-31 (in 2024)"),
+        ("2026-03-14", "2026-03-14"),
+        ("was haben wir letzte Woche beschlossen?", "2026-11-09 to 2026-11-15 (letzte Woche)"),
+        ("vor zwei Wochen", "2026-11-02 to 2026-11-08 (vor zwei Wochen)"),
+        ("am 3. März", "2026-03-03 (am 3. März)"),
+        ("im Mai", "2026-05-01 to 2026-05-31 (im Mai)"),
+        ("am 14.03.2026", "2026-03-14 (14.03.2026)"),
+    ],
+)  # fmt: skip
+def test_dates_in_questions(question: str, period: str) -> None:
+    """Without a year, the last such day or month is meant."""
+    assert str(find_period(question, NOW)) == period
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "when may I march in second place?", "which of the 3 may be used", "May 5 people join?", "a second opinion",
+        "release 1.0.21", "in 2000 files", "the last day of school", "the next day", "from march to april",
+        "August is a name", "sun and mon", "31 Februaries", "", "last", "ago", "the past", "vor dem Haus", "this one",
+    ],
+)  # fmt: skip
+def test_other_words_are_no_dates(question: str) -> None:
+    """Words that can mean something else need another part of a date beside them."""
+    assert find_period(question, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "start"),
+    [
+        ("yesterday", "2026-11-16"), ("last week", "2026-11-09"), ("last-week", "2026-11-09"),
+        ("in 2 days", "2026-11-19"), ("tomorrow", "2026-11-18"), ("march", "2026-03-01"), ("monday", "2026-11-16"),
+        ("2024", "2024-01-01"), ("nächsten Monat", "2026-12-01"), ("gestern", "2026-11-16"),
+    ],
+)  # fmt: skip
+def test_fields(field: str, start: str) -> None:
+    """A field can only be a time, so a single name is enough."""
+    period = read_period(field, NOW)
+    assert period is not None
+    assert period.start.date().isoformat() == start
+    assert read_period(f"{field} or so", NOW) is None
+
+
+@given(st.text(max_size=40) | st.from_regex(r"(last|in|on|vor|[0-9]{1,4}|May|March|days|ago|2026|[0-9]{2}\.){0,6}"))
+def test_no_text_fails(text: str) -> None:
+    """Whatever is asked, at the ends of time too."""
+    for now in (NOW, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)):
+        period = find_period(text, now)
+        assert period is None or period.start < period.end
+        read_period(text, now)
+
+
+def test_dates_in_names_of_files() -> None:
+    """With or without hyphens; not a part of a longer number, and no 31 February."""
+    assert date_in_name("2026-03-14-notes.md") == datetime(2026, 3, 14, tzinfo=UTC)
+    assert date_in_name("call_20260314.md") == datetime(2026, 3, 14, tzinfo=UTC)
+    assert not any(map(date_in_name, ("notes.md", "1.0.21.md", "120260314.md", "2026-02-31.md", "2026-13-01.md")))
