@@ -20,6 +20,7 @@ from pathlib import Path
 COUNT = 20
 PAGES = Path(os.environ.get("RECOLLECT_DATA", "../shared/data")) / "openclaw_docs" / "corpus.jsonl"
 SECONDS = 300
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 CATCHER = '#!/bin/sh\ncat > "$OUT"\n'  # a sendmail that sends nothing and keeps the message
 
 
@@ -222,10 +223,15 @@ def hostile(folder: Path) -> None:
     _replace_entry(docx, "word/document.xml", entity, folder / "entities.docx")
     outside = b'<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><d>&a;</d>'
     _replace_entry(docx, "word/document.xml", outside, folder / "outside-entity.docx")
-    cells = "".join(
-        "<tr>" + "".join(f"<td>c{row}x{column}</td>" for column in range(100)) + "</tr>" for row in range(10_000)
-    )
+    rows = [[f"{row}x{column}" for column in range(100)] for row in range(10_000)]
+    cells = "".join("<tr>" + "".join(f"<td>{cell}" for cell in row) for row in rows)
     (folder / "million-cells.html").write_text(f"<table>{cells}</table>")
+    cells = "".join(
+        "<w:tr>" + "".join(f"<w:tc><w:p><w:r><w:t>{cell}</w:t></w:r></w:p></w:tc>" for cell in row) + "</w:tr>"
+        for row in rows
+    )
+    data = f'<w:document xmlns:w="{WORD}"><w:body><w:tbl>{cells}</w:tbl></w:body></w:document>'
+    _replace_entry(docx, "word/document.xml", data.encode(), folder / "million-cells.docx")
     (folder / "nested.html").write_text("<div><ul><li><table><tr><td>" * 30_000 + "deep")
     nested = b"Subject: innermost\n\nx\n"
     for depth in range(500):

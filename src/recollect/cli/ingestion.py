@@ -427,7 +427,8 @@ def _print_fact(piece: Piece, verdict: FactVerdict) -> None:
     echo(f"{click.style(verdict.action.ljust(11), fg=color)} {_short(verdict.text)}")
     first, last = verdict.lines or piece.lines
     quote = f"  “{_short(verdict.span, FACT_WIDTH - 30)}”" if verdict.span else ""
-    echo(dim(f"{'':12}{plain(piece.name)}:{first}-{last}{quote}"))
+    place = f"{piece.name}, {piece.place}" if piece.place else f"{piece.name}:{first}-{last}"
+    echo(dim(f"{'':12}{plain(place)}{quote}"))
     reason = plain(verdict.reason)
     if verdict.other:
         reason = f"{'instead of' if verdict.action == 'supersedes' else reason}: {_short(verdict.other.text)}"

@@ -133,7 +133,7 @@ def linked_where(record: Record) -> str:
     text = where(record)
     if record.path is None or not sys.stdout.isatty():
         return text
-    page = re.fullmatch(r"page (\d+)", record.place or "")
+    page = re.match(r"pages? (\d+)", record.place or "")
     address = f"{Path(record.path).absolute().as_uri()}{f'#page={page[1]}' if page else ''}"
     return f"\x1b]8;;{address}\x1b\\{text}\x1b]8;;\x1b\\"
 

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from recollect.ingest.discovery import decode
-from recollect.ingest.readers import DocumentText, TextBlock, kind_of
+from recollect.ingest.readers import DocumentText, kind_of
 from recollect.ingest.readers.worker import Worker
 
 RULES = 1
@@ -30,8 +30,8 @@ MAX_CODE_CONTEXT = 3  # lines of context for a chunk of code: the class, the fun
 MIN_TOKENS = 100  # a chunk may end from here on
 MAX_TOKENS = 400  # of a chunk: with its title still below the 512 that small models read
 MAX_CONTEXT = 64  # tokens of context, about a sixth of a chunk: what other systems repeat as overlap
-# How good a cut before a unit is. A heading of level n is 10 - n; directly after a heading is GLUED.
-BLOCK, LINE, SENTENCE, GLUED = 3, 2, 1, 0
+# How good a cut before a unit is. A heading of level n is 10 - n; after a heading GLUED, at a new page PART.
+PART, BLOCK, LINE, SENTENCE, GLUED = 9, 3, 2, 1, 0
 
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 _ADOC = re.compile(r"(={1,6})\s+(\S.*)")
@@ -112,21 +112,47 @@ def read_markdown(text: str, name: str) -> Document:
 
 def cut_blocks(reading: DocumentText, name: str) -> Document:
     """Cut a document; `name` is its title if it has none of its own. Chunks know the pages that they are on."""
-    lines, blocks, parts = _lay_out(reading.blocks)
+    laid = lay_out(reading)
     title = reading.title or name
-    units = list(_units(lines, blocks, title))
-    groups = [list(group) for _, group in groupby(units, lambda unit: parts[unit.lines[0] - 1])]
+    units = list(_units(laid.lines, laid.blocks, title))
+    for at, (above, unit) in enumerate(pairwise(units), 1):
+        if unit.weight and laid.part(unit.lines) != laid.part(above.lines):
+            units[at] = replace(unit, weight=max(unit.weight, PART))
+    groups = [list(group) for _, group in groupby(units, lambda unit: laid.parts[unit.lines[0] - 1])]
     chunks = (chunk for group in (groups if reading.separate else [units]) for chunk in pack(group))
-    placed = tuple(_placed(chunk, parts, reading) for chunk in chunks)
-    return Document(bounded(title), placed, untitled=not reading.title)
+    dates = {part: datetime.fromisoformat(day) for part, day in reading.dates.items()}
+    placed = (replace(chunk, place=laid.place(chunk.lines), date=dates.get(laid.part(chunk.lines))) for chunk in chunks)
+    return Document(bounded(title), tuple(placed), untitled=not reading.title)
 
 
-def _lay_out(blocks: Sequence[TextBlock]) -> tuple[list[str], list[_Block], list[int]]:
-    """The lines of a document, its blocks with their lines, and the part that each line is on."""
+@dataclass(frozen=True, slots=True)
+class LaidOut:
+    """The lines of a document, its blocks with their lines, the part of each line, and what parts are called."""
+
+    lines: list[str]
+    blocks: list[_Block]
+    parts: list[int]
+    unit: str
+
+    def part(self, lines: tuple[int, int]) -> int:
+        """The part in which these lines begin."""
+        return self.parts[lines[0] - 1]
+
+    def place(self, lines: tuple[int, int]) -> str:
+        """Where these lines are: `page 12`, `slides 3–4`, or the lines themselves if the document has no parts."""
+        first, last = (self.parts[line - 1] for line in lines)
+        unit, of = self.unit, ""
+        if not first:
+            unit, (first, last), of = "line", lines, " of its text"
+        return f"{unit} {first}{of}" if first == last else f"{unit}s {first}–{last}{of}"
+
+
+def lay_out(reading: DocumentText) -> LaidOut:
+    """The text of a document, line by line."""
     lines: list[str] = []
     parts: list[int] = []
     laid = [_Block("start", 0, 0)]
-    for block in blocks:
+    for block in reading.blocks:
         start = len(lines)
         text = f"{'#' * block.level} {block.text}" if block.level else block.text
         lines += [f"{line}\n" for line in re.split(r"\r\n|\r|\n", text)]
@@ -134,18 +160,7 @@ def _lay_out(blocks: Sequence[TextBlock]) -> tuple[list[str], list[_Block], list
         laid.append(_Block("table_open" if block.is_table else "paragraph_open", start, len(lines), *heading))
         lines.append("\n")
         parts += [block.part] * (len(lines) - start)
-    return lines, [*laid, _Block("end", len(lines), len(lines))], parts
-
-
-def _placed(chunk: Chunk, parts: Sequence[int], reading: DocumentText) -> Chunk:
-    first, last = (parts[line - 1] for line in chunk.lines)
-    day = reading.dates.get(first)
-    if not first:
-        unit, (first, last), of = "line", chunk.lines, " of its text"
-    else:
-        unit, of = reading.unit, ""
-    place = f"{unit} {first}{of}" if first == last else f"{unit}s {first}–{last}{of}"
-    return replace(chunk, place=place, date=datetime.fromisoformat(day) if day else None)
+    return LaidOut(lines, [*laid, _Block("end", len(lines), len(lines))], parts, reading.unit)
 
 
 def metadata_text(value: object) -> str:

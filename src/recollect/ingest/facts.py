@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from recollect.errors import LlmError, UsageError
 from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets, names_files, read_regular, reason_of
+from recollect.ingest.documents import LaidOut, lay_out
+from recollect.ingest.readers import Unreadable, kind_of
+from recollect.ingest.readers.worker import Worker
 from recollect.models.embedders import well_formed
 from recollect.ranking import fold, fold_hash
 from recollect.redaction import redact
@@ -65,6 +68,7 @@ class Piece:
     text: str
     lines: tuple[int, int]
     spoken: bool = False
+    place: str | None = None
 
     def digest(self, *context: str) -> str:
         """A hash of name, text and everything else that the answer depends on: the same piece is not sent twice."""
@@ -191,6 +195,26 @@ def _unfit(target: Path, mode: int, root: Path, pattern: str) -> str | None:
     return MAY_HOLD_SECRETS if may_hold_secrets(target.name) and not names_files(pattern) else ""
 
 
+def read_for_facts(path: Path, worker: Worker) -> tuple[str, LaidOut | None]:
+    """The text of a file, and of a document where its lines are; raises ValueError with the reason if it has none."""
+    kind = kind_of(path.name)
+    if kind is None:
+        return read(path), None
+    if kind.missing:
+        raise ValueError(kind.missing)
+    try:
+        content, _ = read_regular(path, kind.max_bytes)
+        laid = lay_out(worker.read(content, kind))
+    except OSError as error:
+        raise ValueError(reason_of(error)) from error
+    except Unreadable as error:
+        raise ValueError(str(error)) from error
+    text = "".join(laid.lines)
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES:,} characters of text")
+    return text, laid
+
+
 def read(path: Path) -> str:
     """The text of a file; raises ValueError with the reason if it cannot be read as text."""
     try:
@@ -205,7 +229,8 @@ def read(path: Path) -> str:
 def messages(piece: Piece, known: Sequence[Record] = ()) -> list[dict[str, str]]:
     """The messages that ask for the facts of one piece. `known` are facts of the same file."""
     mark = piece.digest("mark")[:16]
-    parts = [f"File: {json.dumps(piece.name, ensure_ascii=False)}, lines {piece.lines[0]} to {piece.lines[1]}."]
+    place = piece.place or f"lines {piece.lines[0]} to {piece.lines[1]}"
+    parts = [f"File: {json.dumps(piece.name, ensure_ascii=False)}, {place}."]
     if known:
         words = set(piece.text.casefold().split())
         nearest = sorted(known, key=lambda fact: -len(words & set(fact.text.casefold().split())))[:MAX_KNOWN]
@@ -253,7 +278,7 @@ def _place(piece: Piece, lines: tuple[int, int]) -> dict[str, Any]:
     """Where a fact was found: a file and its lines, or the conversation of a user with an agent."""
     if piece.spoken:
         return {"origin": "agent", "author_session": piece.path}
-    return {"origin": "file", "path": piece.path, "lines": lines}
+    return {"origin": "file", "path": piece.path, "lines": lines, "place": piece.place}
 
 
 class Judge:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from recollect.config import Settings
 from recollect.errors import ConfigError, FailedError, LlmError, RecollectError, UsageError
 from recollect.ingest.discovery import NotAFile, decode, read_file, resolve_roots
-from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
+from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read_for_facts, split, tokens
 from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report, in_batches
 from recollect.ingest.readers import kind_of
+from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
 from recollect.models.openai import open_llm
@@ -345,15 +346,18 @@ def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, report:
     files, refused = expand(root, globs)
     report.skipped.update(refused)
     pieces: list[Piece] = []
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        try:
-            text, count = redact(read(path))
-        except ValueError as error:
-            report.skipped[str(path)] = str(error)
-            continue
-        report.redacted += count
-        pieces += split(text, path=str(path), name=name, size=size, overlap=overlap)
+    with Worker() as worker:
+        for path in files:
+            try:
+                text, laid = read_for_facts(path, worker)
+            except ValueError as error:
+                report.skipped[str(path)] = str(error)
+                continue
+            text, count = redact(text)
+            report.redacted += count
+            name = path.relative_to(root).as_posix()
+            found = split(text, path=str(path), name=name, size=size, overlap=overlap)
+            pieces += (replace(piece, place=laid.place(piece.lines)) for piece in found) if laid else found
     return pieces
 
 

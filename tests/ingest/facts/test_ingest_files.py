@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import apsw
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from recollect.errors import ConfigError, EmbedderError, UsageError
 from recollect.models.hashing import HashingEmbedder
 
+DOCUMENTS = Path(__file__).parents[1] / "readers" / "files"
 AGENTS = "# Gateway\n\nThe gateway listens on port 18789.\nDeploys happen on Tuesdays.\n"
 TOOLS = "# Tools\n\nThe camera in the hall is called cam-2.\n"
 
@@ -401,3 +403,15 @@ def test_concurrent_change_fails_the_whole_chunk(open_memory, settings, files, m
     assert "Releases happen in spring." not in live(memory)
     server.answer = lambda _: said
     assert counts(memory.ingest_files(files)) == {"add": 2}
+
+
+def test_facts_of_a_document_name_its_page(memory, workspace, server, line):
+    """A PDF is read as its text, and a fact knows the page; one that cannot be read is skipped with the reason."""
+    (workspace / "herons.pdf").write_bytes((DOCUMENTS / "chromium.pdf").read_bytes())
+    (workspace / "broken.pdf").write_bytes(b"%PDF-1.7 broken")
+    server.answer = lambda _prompt: line("A heronry is a colony of nests in tall trees.")
+    report = memory.ingest_files(workspace, paths="*.pdf")
+    assert report.skipped == {str(workspace / "broken.pdf"): "damaged: not a PDF file"}
+    (fact,) = live(memory).values()
+    assert (fact.path, fact.place) == (str(workspace / "herons.pdf"), "pages 1–2")
+    assert 'File: "herons.pdf", pages 1–2.' in str(server.asked[0])
