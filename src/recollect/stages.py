@@ -295,9 +295,10 @@ SIZE = 0.7  # how long the shorter must be, relative to the longer: a longer tex
 def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Put a newer fact before an older one that says nearly the same ("the key is under the pot", "… with Anneke").
 
-    Both must contain the same words of the query: the other words that they share may be about something else.
+    Both must contain the same words of the query: the other words that they share may be about something else. A query
+    that names a time asks for what was said then, so the order stays.
     """
-    if not query.ranking.prefer_newer or len(candidates) < 2:  # noqa: PLR2004  (one result has no rival)
+    if not query.ranking.prefer_newer or query.period is not None or len(candidates) < 2:  # noqa: PLR2004  (one result has no rival)
         return candidates
     head = list(candidates[:COMPARED_RESULTS])
     query_words = frozenset(statement("fact", query.text).words)
