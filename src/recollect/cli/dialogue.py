@@ -3,61 +3,82 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from recollect.cli.answers import record_named
-from recollect.cli.flags import command, open_memory
+from recollect.cli.flags import command, flags, open_memory
 from recollect.cli.ingestion import compute_vectors
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
-from recollect.ingest import memories
-from recollect.ingest.turns import FORMATS
+from recollect.ingest import memories, turns
 from recollect.options import ORIGINS
 
 if TYPE_CHECKING:
     from recollect.memory.conversations import ChatReport, StoredConversation
     from recollect.memory.memos import MemoReport
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 NAMED_FILES = 20  # how many skipped files are named; the others are counted
 
 
+def _import_flags(formats: Collection[str], record: str, origin: str) -> Callable[[F], F]:
+    """The argument and the flags of both imports."""
+    return flags(
+        click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…"),
+        click.option(
+            "--format", "format_", type=click.Choice(list(formats)), metavar="NAME",
+            help=f"The format of all files, if it is not recognised: {', '.join(formats)}.",
+        ),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help=f"Tag every {record}; repeat for more tags."),
+        click.option(
+            "--origin", type=click.Choice(list(ORIGINS)), metavar="NAME",
+            help=f"The origin of every {record}; by default {origin}.",
+        ),
+        click.option(
+            "--wait/--background", default=None, help="Compute vectors before the command ends, or afterwards."
+        ),
+    )  # fmt: skip
+
+
+def _imported(
+    method: str, paths: Sequence[str], format_: str | None, wait: bool | None, options: Mapping[str, Any]
+) -> Any:
+    """Import files with a method of `Memory`, compute the vectors of what is new, and return the report."""
+    from recollect.memory.folders import vectors_may_fail
+
+    with open_memory(options) as memory:
+        chosen = {"format": format_, "tags": options["tags"], "origin": options["origin"]}
+        report = getattr(memory, method)(paths, **chosen, reading=progress("reading"))
+        if memory.embeddings.configured and report.added + report.updated:
+            with vectors_may_fail(memory):
+                report.embedded = compute_vectors(memory, options, wait)
+    return report
+
+
+def _counts(report: ChatReport | MemoReport, *others: str) -> str:
+    names = ("added", "updated", "unchanged", *others)
+    counts = {name: getattr(report, name) for name in names}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count or name in ("added", "unchanged"))
+
+
 @command("import-chat")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
-@click.option(
-    "--format", "format_", type=click.Choice(list(FORMATS)), metavar="NAME",
-    help=f"The format of all files, if it is not recognised: {', '.join(FORMATS)}.",
-)  # fmt: skip
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag every turn; repeat for more tags.")
-@click.option(
-    "--origin", type=click.Choice(list(ORIGINS)), metavar="NAME",
-    help="The origin of every turn; by default user, agent or import, by the speaker.",
-)  # fmt: skip
-@click.option("--wait/--background", default=None, help="Compute vectors before the command ends, or afterwards.")
+@_import_flags(turns.FORMATS, "turn", "user, agent or import, by the speaker")
 def import_chat(paths: tuple[str, ...], format_: str | None, wait: bool | None, as_json: bool, **options: Any) -> int:
     """Import the conversations in each PATH: an export (.zip or .json), a transcript (.jsonl), or a folder of them.
 
     Each turn becomes a record with its speaker, its time and its conversation. Run it again at any time: it adds new
     turns and updates edited ones.
     """
-    from recollect.memory.folders import vectors_may_fail
-
-    with open_memory(options) as memory:
-        report = memory.import_chat(
-            paths, format=format_, tags=options["tags"], origin=options["origin"], reading=progress("reading")
-        )
-        if memory.embeddings.configured and report.added + report.updated:
-            with vectors_may_fail(memory):
-                report.embedded = compute_vectors(memory, options, wait)
+    report: ChatReport = _imported("import_chat", paths, format_, wait, options)
     emit(as_json, dataclasses.asdict(report), lambda: _print_report(report))
     return 0 if report.conversations else 1
 
 
 def _print_report(report: ChatReport) -> None:
-    counts = {name: getattr(report, name) for name in ("added", "updated", "unchanged", "replaced", "forgotten")}
-    words = [f"{count:,} {name}" for name, count in counts.items() if count or name in ("added", "unchanged")]
-    echo(f"{counted(report.conversations, 'conversation')}; turns: {', '.join(words)}")
+    echo(f"{counted(report.conversations, 'conversation')}; turns: {_counts(report, 'replaced', 'forgotten')}")
     _print_skipped(report.skipped)
     if report.forgotten:
         notice(
@@ -74,39 +95,19 @@ def _print_skipped(skipped: Mapping[str, Mapping[str, int]]) -> None:
 
 
 @command("import-memory")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
-@click.option(
-    "--format", "format_", type=click.Choice(memories.FORMATS), metavar="NAME",
-    help=f"The format of all files, if it is not recognised: {', '.join(memories.FORMATS)}.",
-)  # fmt: skip
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag every fact; repeat for more tags.")
-@click.option(
-    "--origin", type=click.Choice(list(ORIGINS)), metavar="NAME",
-    help="The origin of every fact; by default agent, and file for notes.",
-)  # fmt: skip
-@click.option("--wait/--background", default=None, help="Compute vectors before the command ends, or afterwards.")
+@_import_flags(memories.FORMATS, "fact", "agent, and file for notes")
 def import_memory(paths: tuple[str, ...], format_: str | None, wait: bool | None, as_json: bool, **options: Any) -> int:
     """Import the memories of another program: an export of mem0, memory.json of the MCP server, notes of basic-memory.
 
     PATH is a file or a folder. Run it again at any time: it adds what is new and updates what was changed.
     """
-    from recollect.memory.folders import vectors_may_fail
-
-    with open_memory(options) as memory:
-        report = memory.import_memory(
-            paths, format=format_, tags=options["tags"], origin=options["origin"], reading=progress("reading")
-        )
-        if memory.embeddings.configured and report.added + report.updated:
-            with vectors_may_fail(memory):
-                report.embedded = compute_vectors(memory, options, wait)
+    report: MemoReport = _imported("import_memory", paths, format_, wait, options)
     emit(as_json, dataclasses.asdict(report), lambda: _print_memos(report))
     return 0 if report.files else 1
 
 
 def _print_memos(report: MemoReport) -> None:
-    counts = {name: getattr(report, name) for name in ("added", "updated", "unchanged", "known", "forgotten")}
-    words = [f"{count:,} {name}" for name, count in counts.items() if count or name in ("added", "unchanged")]
-    echo(f"facts: {', '.join(words)}")
+    echo(f"facts: {_counts(report, 'known', 'forgotten')}")
     for owner, count in report.scopes.items():
         notice(f"{counted(count, 'fact')} belong{'s' if count == 1 else ''} to {plain(owner)}, as in the export")
     _print_skipped(report.skipped)

@@ -7,35 +7,34 @@ that a second import finds what the first one stored. Its origin says whose word
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect.errors import AmbiguousId, UnknownRecord, UsageError
-from recollect.ingest.chats import ChatFile, chat_files, read_chats
+from recollect.errors import AmbiguousId, UnknownRecord
+from recollect.ingest.chats import read_chats
 from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
-from recollect.memory.validation import clean, clean_names, make_filter
-from recollect.options import ORIGINS
-from recollect.types import Progress, Record, Scope, now
+from recollect.memory.importing import FileImport, storable
+from recollect.memory.naming import LEAST_CHARACTERS
+from recollect.memory.validation import make_filter
+from recollect.types import Record, Scope, now
 from recollect.types.records import Change, Forget, Put
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
     from recollect.memory.changes import Writer
     from recollect.memory.folders import Extraction
-    from recollect.types import Store
 
 GROUP = 200  # changes in one transaction
 BATCH = 500  # turns that are compared with the store at once
 PAGE = 1000  # turns that are read at once
 MOST_TURNS = 1_000_000_000
 NAMED = 1000  # conversations, the newest, whose ids may be shortened
-LEAST_CHARACTERS, LISTED = 4, 5  # of a shortened id; candidates that an error lists
+LISTED = 5  # conversations that the error about an ambiguous id lists
 EXCHANGES = 20  # of a conversation that are sent to a language model at once, the last ones
 ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
 STEP = timedelta(microseconds=1)  # between the times at which the parts of a turn were stored; turns are further apart
@@ -98,30 +97,6 @@ class ConversationSummary:
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON."""
         return {**asdict(self), "last": self.last.isoformat()}
-
-
-def import_chats(
-    memory: Writer,
-    paths: Sequence[str | Path],
-    *,
-    format_: str | None,
-    tags: Sequence[str],
-    origin: str | None,
-    reading: Progress | None,
-) -> ChatReport:
-    """Store the turns of files for the scope of a memory."""
-    if format_ is not None and format_ not in FORMATS:
-        raise UsageError(f"unknown format {format_!r}", hint=f"there are {', '.join(FORMATS)}")
-    if origin is not None and origin not in ORIGINS:
-        raise UsageError(f"unknown origin {origin!r}", hint=f"there are {', '.join(ORIGINS)}")
-    files = chat_files(paths)
-    intake = _Intake(memory.store, memory.scope, clean_names("tags", tags), origin)
-    for number, path in enumerate(files, 1):
-        for file, conversations in read_chats(path, format_):
-            intake.file(file, conversations)
-        if reading:
-            reading(number, len(files))
-    return intake.report
 
 
 def read_conversation(memory: Writer, key: str) -> StoredConversation:
@@ -227,25 +202,25 @@ def _stored_turn(records: Sequence[Record]) -> StoredTurn:
     return StoredTurn(first.author or "", first.time, text, tuple(record.id for record in records))
 
 
-class _Intake:
+class ChatImport(FileImport):
     """Compares turns with the store, and stores what is new."""
 
-    def __init__(self, store: Store, scope: Scope, tags: tuple[str, ...], origin: str | None) -> None:
-        self._store, self._scope, self._tags, self._origin = store, scope, tags, origin
-        self._key = store.files.chunk_key()
-        self._names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
+    formats = FORMATS
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
         self._clock = now()
         self._seen: set[str] = set()
-        self.report = ChatReport()
+        self.report: ChatReport = ChatReport()
 
-    def file(self, file: ChatFile, conversations: Iterable[Conversation]) -> None:
-        """Take in the conversations of one file."""
-        for conversation in conversations:
-            self._conversation(conversation)
-        if file.format:
-            self.report.files[file.name] = file.format
-        if file.skipped:
-            self.report.skipped[file.name] = dict(file.skipped)
+    def _read_file(self, path: Path) -> None:
+        for file, conversations in read_chats(path, self._format):
+            for conversation in conversations:
+                self._conversation(conversation)
+            if file.format:
+                self.report.files[file.name] = file.format
+            if file.skipped:
+                self.report.skipped[file.name] = dict(file.skipped)
 
     def _conversation(self, conversation: Conversation) -> None:
         if not conversation.turns:
@@ -256,7 +231,7 @@ class _Intake:
         turns = iter(conversation.turns)
         while batch := list(islice(turns, BATCH)):
             self._batch(conversation, batch)
-        replaced = [self._id(conversation, message, 0) for message in conversation.replaced]
+        replaced = [self._part_id(conversation, message, 0) for message in conversation.replaced]
         stale = self._store.records.get(replaced) if replaced else []
         self.report.replaced += len(stale)
         self._apply([Forget(record.id) for record in stale])
@@ -286,13 +261,14 @@ class _Intake:
         changes: list[Change] = list(map(Put, changed))
         if first is not None and changed:
             changes += [Forget(record.id, purge=True) for record in self._surplus(conversation, turn, len(parts))]
-        counter = "added" if first is None else "updated" if changes else "unchanged"
-        setattr(self.report, counter, getattr(self.report, counter) + 1)
+        self._count("added" if first is None else "updated" if changes else "unchanged")
         return changes
 
     def _surplus(self, conversation: Conversation, turn: Turn, count: int) -> Iterator[Record]:
         """The stored parts of a turn that had more of them before it was edited."""
-        while found := self._store.records.get([self._id(conversation, turn.id, at) for at in range(count, count + 8)]):
+        while found := self._store.records.get(
+            [self._part_id(conversation, turn.id, at) for at in range(count, count + 8)]
+        ):
             yield from found
             count += 8
 
@@ -314,16 +290,14 @@ class _Intake:
             ]
         self._clock += STEP
         return [
-            Record(self._id(conversation, turn.id, at), body, title=name, lines=lines, created_at=self._tick(), **own)
+            Record(
+                self._part_id(conversation, turn.id, at), body, title=name, lines=lines, created_at=self._tick(), **own
+            )
             for at, (name, body, lines) in enumerate(parts)
         ]
 
-    def _id(self, conversation: Conversation, message: str, part: int) -> str:
-        """The id of a part of a turn: a hash with the store's secret key, so that other scopes cannot guess it."""
-        names = ("turn", conversation.source, conversation.id, message, str(part), *self._names)
-        return hashlib.blake2b(
-            "\0".join(names).encode("utf-8", "surrogatepass"), digest_size=12, key=self._key
-        ).hexdigest()
+    def _part_id(self, conversation: Conversation, message: str, part: int) -> str:
+        return self._id(self._scope, "turn", conversation.source, conversation.id, message, str(part))
 
     def _tick(self) -> datetime:
         """A time of storing that is later than the last: turns without a time of their own stay in order."""
@@ -334,11 +308,6 @@ class _Intake:
         if changes:
             groups = [changes[start : start + GROUP] for start in range(0, len(changes), GROUP)]
             self._store.records.apply(groups)
-
-
-def storable(given: str) -> str:
-    """Text that every store can hold: PostgreSQL has no zero bytes."""
-    return clean(given).replace("\0", "\ufffd")
 
 
 def _is_same(new: Record, old: Record) -> bool:

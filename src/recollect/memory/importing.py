@@ -1,17 +1,66 @@
-"""The methods of `Memory` that take in what other programs wrote, and read conversations."""
+"""The methods of `Memory` that import what other programs wrote, and what these imports have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from recollect.errors import UsageError
 from recollect.memory.callers import ScopedWriter
+from recollect.memory.validation import clean, clean_names
+from recollect.options import ORIGINS
 
 if TYPE_CHECKING:
+    from recollect.memory.changes import Writer
     from recollect.memory.conversations import ChatReport, ConversationSummary, StoredConversation
     from recollect.memory.memos import MemoReport
-    from recollect.types import Progress
+    from recollect.types import Progress, Scope
+
+
+class FileImport(ABC):
+    """Stores what files of another program hold. A second import finds what the first one stored by its id."""
+
+    formats: ClassVar[Collection[str]]
+    report: ChatReport | MemoReport
+
+    def __init__(self, memory: Writer, format_: str | None, tags: Sequence[str], origin: str | None) -> None:
+        for what, name, names in (("format", format_, self.formats), ("origin", origin, ORIGINS)):
+            if name is not None and name not in names:
+                raise UsageError(f"unknown {what} {name!r}", hint=f"there are {', '.join(names)}")
+        self._store, self._scope, self._format, self._origin = memory.store, memory.scope, format_, origin
+        self._tags = clean_names("tags", tags)
+
+    def read(self, files: Sequence[Path], reading: Progress | None) -> None:
+        """Store what the files hold."""
+        for number, path in enumerate(files, 1):
+            self._read_file(path)
+            if reading:
+                reading(number, len(files))
+
+    @abstractmethod
+    def _read_file(self, path: Path) -> None: ...
+
+    @cached_property
+    def _key(self) -> bytes:
+        return self._store.files.chunk_key()
+
+    def _id(self, scope: Scope, *names: str) -> str:
+        """The id of a record: a hash with the store's secret key, so that other scopes cannot guess it."""
+        owner = [part for pair in sorted(scope.as_dict().items()) for part in pair]
+        name = "\0".join((*names, *owner)).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(name, digest_size=12, key=self._key).hexdigest()
+
+    def _count(self, counter: str) -> None:
+        setattr(self.report, counter, getattr(self.report, counter) + 1)
+
+
+def storable(text: str) -> str:
+    """Text that every store can hold: PostgreSQL has no zero bytes."""
+    return clean(text).replace("\0", "\ufffd")
 
 
 class Importer(ScopedWriter):
@@ -41,10 +90,12 @@ class Importer(ScopedWriter):
             reading: Receives the number of files that were read and their total.
         """
         self._require_owner("import conversations", "import-chat")
-        from recollect.memory.conversations import import_chats
+        from recollect.ingest.chats import chat_files
+        from recollect.memory.conversations import ChatImport
 
-        named = [paths] if isinstance(paths, str | Path) else list(paths)
-        return import_chats(self, named, format_=format, tags=tags, origin=origin, reading=reading)
+        chats = ChatImport(self, format, tags, origin)
+        chats.read(chat_files([paths] if isinstance(paths, str | Path) else paths), reading)
+        return chats.report
 
     def import_memory(
         self,
@@ -69,10 +120,12 @@ class Importer(ScopedWriter):
         Memories of mem0 that belong to a user, an agent or a run keep that scope if this memory has none.
         """
         self._require_owner("import memories", "import-memory")
-        from recollect.memory.memos import import_memos
+        from recollect.ingest.memories import memory_files
+        from recollect.memory.memos import MemoImport
 
-        named = [paths] if isinstance(paths, str | Path) else list(paths)
-        return import_memos(self, named, format_=format, tags=tags, origin=origin, reading=reading)
+        memos = MemoImport(self, format, tags, origin)
+        memos.read(memory_files([paths] if isinstance(paths, str | Path) else paths), reading)
+        return memos.report
 
     def conversation(self, key: str) -> StoredConversation:
         """Return a whole conversation, by its id or by that of a turn, with its turns in order.
