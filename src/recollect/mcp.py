@@ -214,10 +214,7 @@ class MemoryTools:
         """Show what the store holds, its model and the scope of this server, if results look wrong or empty."""
         return _result({**self.memory.status(), "scope": self.memory.scope.as_dict(), "read_only": self.read_only})
 
-    @_tool(
-        READS,
-        since=OPTIONS["since"], limit=OPTIONS["limit"],
-    )  # fmt: skip
+    @_tool(READS, since=OPTIONS["since"], limit=OPTIONS["limit"])
     def memory_recent(self, since: str, limit: int) -> CallToolResult:
         """List the newest records, newest first: what was learned lately, or since a time."""
         records = self.memory.list(limit=limit, since=since or None)
@@ -295,16 +292,16 @@ def _short(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[st
     """
     if name := schema.get("$ref", "").rpartition("/")[2]:
         return _short(definitions[name], definitions)
-    kept = {key: value for key, value in schema.items() if key not in CHECKED_ONLY}
+    short = {key: value for key, value in schema.items() if key not in CHECKED_ONLY}
     for other in schema.get("anyOf", ()):
-        kept |= {} if other == {"type": "null"} else _short(other, definitions)
-    if not kept.get("default"):
-        kept.pop("default", None)
-    if "items" in kept:
-        kept["items"] = _short(kept["items"], definitions)
-    if "properties" in kept:
-        kept["properties"] = {name: _short(about, definitions) for name, about in kept["properties"].items()}
-    return kept
+        short |= {} if other == {"type": "null"} else _short(other, definitions)
+    if not short.get("default"):
+        short.pop("default", None)
+    if "items" in short:
+        short["items"] = _short(short["items"], definitions)
+    if "properties" in short:
+        short["properties"] = {name: _short(about, definitions) for name, about in short["properties"].items()}
+    return short
 
 
 class MemoryTool(Tool):

@@ -113,7 +113,7 @@ def begin_with(prefixes: Iterable[str], analyzer: Analyzer, known: Known, vocabu
         tokens = [token.term for token in analyzer.tokens(prefix)]
         if len(prefix) < LEAST_PREFIX or not prefix.isalpha() or not tokens:
             continue
-        found = {*vocabulary(prefix.lower()), *(stem for stem in _stems(prefix.lower(), analyzer))}
+        found = {*vocabulary(prefix.lower()), *_stems(prefix.lower(), analyzer)}
         counts = known(sorted(found))
         best = sorted(counts, key=lambda term: (-counts[term], term))[:MOST_PREFIXED]
         weights |= dict.fromkeys(best, PREFIXED)

@@ -1,4 +1,4 @@
-"""The last answer on this machine, so that `recollect get 2` means its second result.
+"""After an answer: its ids are saved, so that `recollect get 2` means its second result; an empty one gets a note.
 
 Only ids are written, to a file for each store that only the user may read, and separately for each scope.
 """
@@ -9,37 +9,39 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recollect.cli.terminal import counted, notice, plain
 from recollect.errors import UnknownRecord, UsageError
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
 
 MOST = 999  # results that have a number: longer numbers may be parts of ids
+NAMED_SCOPES = 3  # scopes that the note on an empty answer names
 MOST_SCOPES = 100  # scopes of one store whose last answers are kept
 
 
 def save_answer(memory: Memory, ids: Iterable[str]) -> None:
-    """Write down the ids of an answer, if that is possible: an answer matters more than its numbers."""
+    """Write the ids of an answer to the file of its store. A failure is ignored: the answer itself was printed."""
     if memory.settings.place == ":memory:":
         return
     file = _file(memory)
-    answers = {key: value for key, value in _read(file).items() if key != memory.scope.key}
-    kept = dict(list(answers.items())[1 - MOST_SCOPES :])
+    others = [(key, value) for key, value in _read(file).items() if key != memory.scope.key]
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:  # noqa: PTH123
-            json.dump({**kept, memory.scope.key: list(ids)[:MOST]}, out)
+            json.dump({**dict(others[1 - MOST_SCOPES :]), memory.scope.key: list(ids)[:MOST]}, out)
 
 
 def record_named(memory: Memory, name: str, *, for_good: bool = False) -> str:
-    """What a record is called on the command line: a number from 1 to 999 is a result of the last answer.
+    """The name of a record for `Memory`: a number from 1 to 999 becomes the id of that result of the last answer.
 
-    A record that has the number as its id comes first. What is done `for_good` needs an id: another command may have
-    answered in between.
+    A record that has the number as its id comes first. A change that is made `for_good` cannot name a record by number,
+    because another command may have answered in between.
     """
     if not is_number(name):
         return name
@@ -61,6 +63,27 @@ def record_named(memory: Memory, name: str, *, for_good: bool = False) -> str:
 def is_number(name: str) -> bool:
     """Whether a name can be the number of a result."""
     return name.isascii() and name.isdecimal() and name[0] != "0" and len(name) <= len(str(MOST))
+
+
+def note_other_scopes(memory: Memory) -> None:
+    """Say how many records belong to scopes, after a search without a scope has found nothing.
+
+    Only the owner, who may name every scope, learns of it: never a caller that is bound to a scope.
+    """
+    from recollect.types import GLOBAL, Filter, Scope
+
+    if memory.caller is not None or memory.scope != GLOBAL:
+        return
+    everything = Filter(any_scope=True)
+    hidden = memory.store.count(everything)["total"] - memory.store.count(Filter())["total"]
+    scopes = [Scope(**parts) for parts in memory.store.facets(everything)["scopes"] if parts] if hidden > 0 else []
+    if not scopes:
+        return
+    names = [" ".join(f"{part}={plain(name)}" for part, name in scope.as_dict().items()) for scope in scopes]
+    listed = ", ".join(names[:NAMED_SCOPES]) + (", …" if len(names) > NAMED_SCOPES else "")
+    flags = " ".join(f"--{part} {shlex.quote(name)}" for part, name in scopes[0].as_dict().items())
+    belong = "belongs" if hidden == 1 else "belong"
+    notice(f"{counted(hidden, 'record')} {belong} to {listed}: the same command with {flags} looks there")
 
 
 def _file(memory: Memory) -> Path:

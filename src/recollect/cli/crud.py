@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import terminal
-from recollect.cli.answers import is_number, record_named, save_answer
+from recollect.cli.answers import is_number, note_other_scopes, record_named, save_answer
 from recollect.cli.flags import command, complete, filters_of, flags, open_memory, option_flags
-from recollect.cli.scopes import note_other_scopes
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.resemblance import Resemblance, resembling

@@ -29,9 +29,7 @@ PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")  # of Claude Code and Codex,
 SESSION_START = "SessionStart"
 RESET_SOURCES = ("clear", "compact")  # of a session start after which earlier blocks are not in the context any more
 
-FAILURES = (
-    3  # searches of a session that did not end, after which there are no more: they must not hang at every prompt
-)
+FAILURES = 3  # searches of a session that did not end, after which it gets no more: each delays a prompt
 MOST_SHOWN = 2000  # records that are remembered as shown in a session
 DEEPER = 50  # results that are searched at most in the place of those that were shown already
 LEAST_WORDS = 2  # besides stop words: "Go on" is no question, and vectors find something for everything
@@ -173,8 +171,8 @@ def _block(
     budget_ms = max(LEAST_MS, (until - time.monotonic()) * 1000)
     limit = memory.settings.search.limit
     deeper = limit + min(len(state.shown), DEEPER)
-    asked: dict[str, Any] = {"limit": deeper, "budget_ms": budget_ms, "plain": True}
-    answer = memory.search(query, for_model=True, **asked, **filters_of(options))
+    fixed: dict[str, Any] = {"limit": deeper, "budget_ms": budget_ms, "plain": True}
+    answer = memory.search(query, for_model=True, **fixed, **filters_of(options))
     new = [result for result in answer.results if state.is_new(result.record)][:limit]
     if not new:
         return "", []

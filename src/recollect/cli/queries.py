@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import terminal
-from recollect.cli.answers import record_named, save_answer
+from recollect.cli.answers import note_other_scopes, record_named, save_answer
 from recollect.cli.flags import (
     command,
     common_options,
@@ -29,7 +29,6 @@ from recollect.types import now
 from recollect.types.records import short_id
 
 if TYPE_CHECKING:
-    from recollect.memory import Memory
     from recollect.memory.explain import Verdict
     from recollect.types import Answer, Result, Trace
 
@@ -56,7 +55,7 @@ def search(query: str, explain: bool, passages: bool, as_json: bool, **options: 
         # Print before the memory closes: closing waits for sources that are late.
         emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain, passages))
         if not answer.results and not as_json:
-            _note_other_scopes(memory)
+            note_other_scopes(memory)
     return 0 if answer.results else 1
 
 
@@ -100,7 +99,7 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         save_answer(memory, (citation.id for citation in recalled.citations))
         emit(as_json, recall_dict(recalled), recalled.text)
         if not recalled.citations and not as_json:
-            _note_other_scopes(memory)
+            note_other_scopes(memory)
     if not as_json:
         for warning in recalled.warnings:
             notice(f"note: {warning}")
@@ -156,12 +155,6 @@ def demo(as_json: bool, **options: Any) -> None:
         )
 
     emit(as_json, {"notes": len(report.added), "questions": len(questions), "right_at_1": scores}, show)
-
-
-def _note_other_scopes(memory: Memory) -> None:
-    from recollect.cli.scopes import note_other_scopes
-
-    note_other_scopes(memory)
 
 
 UNRELATED = "— below: probably unrelated —"

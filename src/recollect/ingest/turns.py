@@ -1,6 +1,6 @@
 """Conversations in the formats of the programs that wrote them: JSON values in, turns of people and assistants out.
 
-Tool calls, system text, reasoning and text that a program put into the user's mouth are left out. A format is a
+Tool calls, system text, reasoning and text that a program wrote in the user's name are left out. A format is a
 function that reads the values of one file; `FORMATS` tells them apart by the fields of a value.
 """
 
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 USER, ASSISTANT = "user", "assistant"
@@ -189,8 +190,8 @@ def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation
             at, session = moment(value.get("timestamp")), str(value.get("sessionId") or name)
             key = str(value.get("uuid") or numbers.id_of(session, str(value["type"]), at, text))
             turns.setdefault(session, []).append(Turn(key, str(value["type"]), text, at))
-    for session, said in turns.items():
-        yield Conversation(session, _title(None, said), "claude-code", said)
+    for session, own in turns.items():
+        yield Conversation(session, _title(None, own), "claude-code", own)
 
 
 _CLAUDE_CODE_FLAGS = ("isMeta", "isSidechain", "isCompactSummary", "isApiErrorMessage")
@@ -238,8 +239,7 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
     for value in values:
         session = session or str(value.get("sessionId") or "")
         if isinstance(back := value.get("$rewindTo"), str) and back in turns:
-            kept = list(turns.values())[: list(turns).index(back)]
-            turns = {turn.id: turn for turn in kept}
+            turns = dict(islice(turns.items(), list(turns).index(back)))
         for message in listed(value["messages"]) if "messages" in value else [value]:
             speaker = {"user": USER, "gemini": ASSISTANT}.get(str(_dict(message).get("type")))
             text = _spoken(speaker or "", text_of(_dict(message).get("content")))
@@ -248,8 +248,8 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
                 key = str(message.get("id") or numbers.id_of("", speaker, at, text))
                 turns[key] = Turn(key, speaker, text, at)
     if turns:
-        said = list(turns.values())
-        yield Conversation(session or name, _title(None, said), "gemini", said)
+        ordered = list(turns.values())
+        yield Conversation(session or name, _title(None, ordered), "gemini", ordered)
 
 
 def listed(value: object) -> list[Any]:
@@ -303,7 +303,7 @@ def _plain_messages(values: Values, name: str) -> Iterator[tuple[str, str, Mappi
 
 
 class _Numbers:
-    """Ids of messages that have none: a hash of conversation, speaker, time and text, and the how-manieth it is."""
+    """Ids of messages that have none: a hash of conversation, speaker, time and text, and a number among equal ones."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recollect.disk import write_private
@@ -17,12 +18,15 @@ MARKS = (f"recollect {RECALL}", f"recollect {CAPTURE}")  # by which entries of o
 
 
 class Program(NamedTuple):
-    """An agent program: its settings, the events of its hooks, and how many of its units a second has."""
+    """An agent program: its settings, the events of its hooks, and how many of its units of time a second has.
+
+    `recall` maps each event to the matcher of its hook.
+    """
 
     file: str
     variable: str  # the environment variable that names another folder for the settings, if there is one
-    recall: Mapping[str, str]  # event → matcher
-    capture: tuple[str, ...]
+    recall: Mapping[str, str] = MappingProxyType({"UserPromptSubmit": "", "SessionStart": "clear|compact"})
+    capture: tuple[str, ...] = ("Stop", "PreCompact", "SessionEnd")
     second: int = 1
 
     @property
@@ -34,14 +38,8 @@ class Program(NamedTuple):
 
 
 PROGRAMS: Mapping[str, Program] = {
-    "claude-code": Program(
-        ".claude/settings.json", "CLAUDE_CONFIG_DIR", {"UserPromptSubmit": "", "SessionStart": "clear|compact"},
-        ("Stop", "PreCompact", "SessionEnd"),
-    ),
-    "codex": Program(
-        ".codex/hooks.json", "CODEX_HOME", {"UserPromptSubmit": "", "SessionStart": "clear|compact"},
-        ("Stop", "PreCompact", "SessionEnd"),
-    ),
+    "claude-code": Program(".claude/settings.json", "CLAUDE_CONFIG_DIR"),
+    "codex": Program(".codex/hooks.json", "CODEX_HOME"),
     "gemini": Program(
         ".gemini/settings.json", "", {"BeforeAgent": "", "SessionStart": "clear"},
         ("AfterAgent", "PreCompress", "SessionEnd"), second=1000,
@@ -76,17 +74,16 @@ def installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> di
     events = settings.get("hooks", {})
     if not isinstance(events, dict):
         raise UsageError(f"`hooks` in {program.path} is not an object", hint="correct the file, then run it again")
-    kept = {event: [group for group in groups if not _is_ours(group)] for event, groups in _lists(events)}
+    groups_of = {
+        event: [group for group in groups if not _is_ours(group)] if isinstance(groups, list) else groups
+        for event, groups in events.items()
+    }
     for event, groups in hooks.items():
-        kept[event] = [*kept.get(event, []), *groups]
-    others = {event: value for event, value in events.items() if not isinstance(value, list)}
-    left = others | {event: groups for event, groups in kept.items() if groups}
+        others = groups_of.get(event)
+        groups_of[event] = [*(others if isinstance(others, list) else ()), *groups]
+    filled = {event: groups for event, groups in groups_of.items() if groups != []}
     rest = {name: value for name, value in settings.items() if name != "hooks"}
-    return {**rest, **({"hooks": left} if left else {})}
-
-
-def _lists(events: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
-    return [(event, groups) for event, groups in events.items() if isinstance(groups, list)]
+    return {**rest, **({"hooks": filled} if filled else {})}
 
 
 def _is_ours(group: object) -> bool:

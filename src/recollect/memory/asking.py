@@ -14,7 +14,7 @@ from recollect.types import Filter, Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchRequest:
     """What a query asks for: the text to search for, the filter, prefixes of words, and notes for the user.
 
     `written` is the whole query, if it has operators.
@@ -33,39 +33,39 @@ _LAST_WORD = re.compile(r"[^\W\d_]{3,}$")
 
 def read_query(
     text: str, where: Filter, search: SearchOptions, *, caller: Scope | None, for_model: bool = False
-) -> Asked:
+) -> SearchRequest:
     """Read a query. Its fields narrow the filter; what they cannot do is plain text, with a note.
 
     A scoped caller cannot choose a user, and neither can a model, whose scope is that of its server. While one types,
     the last word is a prefix, too.
     """
-    asked = _read(text, where, plain=search.plain, may_choose_user=caller is None and not for_model)
-    period = find_period(asked.text, where.moment) if search.dates else None
-    asked = replace(asked, period=period) if period else asked
-    if search.typing and (last := _LAST_WORD.search(asked.text)):
-        return replace(asked, prefixes=(*asked.prefixes, last.group()))
-    return asked
+    request = _read(text, where, plain=search.plain, may_choose_user=caller is None and not for_model)
+    period = find_period(request.text, where.moment) if search.dates else None
+    request = replace(request, period=period) if period else request
+    if search.typing and (last := _LAST_WORD.search(request.text)):
+        return replace(request, prefixes=(*request.prefixes, last.group()))
+    return request
 
 
-def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> Asked:
+def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> SearchRequest:
     if not isinstance(text, str):
         raise UsageError(f"a query must be text, not {type(text).__name__}", hint='search("…")')
     text = clean(text)
     parsed = parse(text) if not plain else None
     if parsed is None or (len(parsed.parts) == 1 and parsed.parts[0].kind == TEXT):
-        return Asked(text, where, notes=parsed.notes if parsed else ())
+        return SearchRequest(text, where, notes=parsed.notes if parsed else ())
     reader = _Reader(where, may_choose_user)
     for part in parsed.parts:
         reader.read(part)
     words = " ".join(reader.words)
     if not words and not reader.where.phrases and not reader.values:
         note = "an exclusion needs something to search for: the query is plain text"
-        return Asked(text, where, notes=(*parsed.notes, note))
+        return SearchRequest(text, where, notes=(*parsed.notes, note))
     notes = (*parsed.notes, *reader.notes)
     if not reader.applied:
-        return Asked(text, where, notes=notes)
+        return SearchRequest(text, where, notes=notes)
     # Among filtered records, their values are all that there is to rank by.
-    return Asked(words or " ".join(reader.values), reader.where, text, tuple(reader.prefixes), notes=notes)
+    return SearchRequest(words or " ".join(reader.values), reader.where, text, tuple(reader.prefixes), notes=notes)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
 from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, UsageError
-from recollect.memory.asking import Asked
+from recollect.memory.asking import SearchRequest
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
 from recollect.models.embedders import is_self_contained
@@ -62,14 +62,16 @@ def with_options(method: F) -> F:
     return method
 
 
-def assemble(memory: Memory, asked: Asked, search: SearchOptions, work: Work | None) -> tuple[Pipeline, Query]:
-    """The query for what was asked, and the pipeline that answers it."""
-    where = asked.where
+def assemble(
+    memory: Memory, request: SearchRequest, search: SearchOptions, work: Work | None
+) -> tuple[Pipeline, Query]:
+    """The query of a request, and the pipeline that answers it."""
+    where = request.where
     deadline = None if search.budget_ms is None else time.monotonic() + search.budget_ms / 1000
     weights = search.weights() | {source.name: source.weight for source in memory.settings.sources}
     query = Query(
-        asked.text, search.limit, search.fetch_k, where, search, deadline, work, weights, asked.written, asked.prefixes,
-        asked.period, asked.notes,
+        request.text, search.limit, search.fetch_k, where, search, deadline, work, weights, request.written,
+        request.prefixes, request.period, request.notes,
     )  # fmt: skip
     # The store is read in the name of the scope: a database with row-level security then enforces it.
     store = memory.store.within(where.scope)

@@ -240,7 +240,7 @@ class Memory(Importer):
 
     def image(self, record_id: str, name: str) -> tuple[bytes, str]:
         """Return an image that a chunk's file shows, from the folder that was indexed, and its media type."""
-        self._require_owner("read images", "image")
+        self._require_owner("read images", "token add NAME --owner")
         from recollect.memory.folders import image
 
         return image(self.store, self.require(record_id), name)
@@ -388,8 +388,8 @@ class Memory(Importer):
         if for_model:
             search = search.for_model(reranks=search.rerank is None and self.rerankers.are_ready(search.rerank_model))
             where = where if filters.get("origin") or where.origins else trusting(where, search.trusted_origins)
-        asked = read_query(text, where, search, caller=self.caller, for_model=for_model)
-        return assemble(self, asked, search, work)
+        request = read_query(text, where, search, caller=self.caller, for_model=for_model)
+        return assemble(self, request, search, work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Explain why a record is or is not in the answer to `text`, and which change of options would bring it back.

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 FOUND_CHARACTERS = 4_000  # of a text in a list of results; `memory_get` returns all of it
 READ_CHARACTERS = 40_000  # of a text that one read returns; the rest is read from `next_offset` on
-BRIEF_CHARACTERS = (
-    3_000  # of all texts in the brief answer for a model; results share them, with so many at least each:
-)
-LEAST_BRIEF = 240
+BRIEF_CHARACTERS = 3_000  # of all texts in the brief answer for a model
+LEAST_BRIEF = 240  # of each text in it, however many results share the characters
 
 RECORD = ("id", "kind", "text", "title", "scope", "category", "tags", "created_at", "origin")
 RECORD_IF_SET = (

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from recollect.ingest.discovery import decode
 from recollect.ingest.readers import MAX_PARTS, DocumentText, TextBlock, Unreadable
-from recollect.ingest.readers.markdown import markdown_blocks
 
 MAX_OUTPUT = 2_000  # characters of one output; a longer one is data
 
@@ -35,7 +35,7 @@ def _cell(cell: Mapping[str, Any], number: int, language: str) -> Iterator[TextB
     source = _text(cell.get("source", cell.get("input", "")))
     match cell.get("cell_type"):
         case "markdown" | "heading":
-            yield from markdown_blocks(source, number)
+            yield from _markdown_blocks(source, number)
         case "code":
             if source.strip():
                 yield TextBlock(f"```{language}\n{source.rstrip()}\n```", number)
@@ -60,3 +60,26 @@ def _output(output: Mapping[str, Any]) -> str:
 
 def _text(value: object) -> str:
     return "".join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else ""
+
+
+def _markdown_blocks(text: str, part: int) -> Iterator[TextBlock]:
+    """The top-level blocks of a text, each with what follows it up to the next one."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    lines = text.split("\n")
+    tokens = parser.parse(text)
+    starts = [
+        (token.map[0], token.map[1], token, inner)
+        for token, inner in pairwise((*tokens, *tokens[-1:]))
+        if token.level == 0 and token.map and token.nesting >= 0
+    ]
+    for (start, end, token, inner), below in zip(
+        starts, [*(start for start, *_ in starts[1:]), len(lines)], strict=True
+    ):
+        if token.type == "heading_open":
+            yield TextBlock(" ".join(inner.content.split()), part, int(token.tag[1]))
+            start = end  # noqa: PLW2901
+        if any(map(str.strip, lines[start:below])):
+            yield TextBlock("\n".join(lines[start:below]).strip("\n"), part, is_table=token.type == "table_open")

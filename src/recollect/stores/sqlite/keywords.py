@@ -87,11 +87,11 @@ def bm25(
     """
     if not visible.count:
         return None, np.zeros(0), 0.0, ()
-    asked: Mapping[str, float] = {**{term: weight for term, weight in near.items() if term not in terms}, **terms}
-    places, counts, sizes, among = _occurrences(list(asked), visible)
+    weighted: Mapping[str, float] = {**{term: weight for term, weight in near.items() if term not in terms}, **terms}
+    places, counts, sizes, among = _occurrences(list(weighted), visible)
     if len(places) > MANY:
         _reuse_large_blocks()
-    pairs = list(zip(asked.items(), sizes, strict=True))
+    pairs = list(zip(weighted.items(), sizes, strict=True))
     unknown = tuple(term for (term, _), size in pairs if not size and term in terms)
     idfs = [often * idf(visible.count, size, common.get(term, 0.0)) for (term, often), size in pairs]
     norms = visible.view.lengths[places if among is None else among[places]] * B
@@ -103,7 +103,7 @@ def bm25(
     weights *= counts
     weights /= norms
     scores: Any = np.bincount(places, weights)  # sums in the order of the terms, whatever the segments are
-    return among, scores, sum(idfs[len(asked) - len(terms) :], 0.0), unknown
+    return among, scores, sum(idfs[len(weighted) - len(terms) :], 0.0), unknown
 
 
 def _occurrences(terms: Sequence[str], visible: Visible) -> tuple[Ints, Array, list[int], Ints | None]:
