@@ -23,6 +23,7 @@ from recollect.memory import Memory
 from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, harmless, visible_json
 from recollect.memory.resemblance import resembling
+from recollect.memory.roots import described, for_agents
 from recollect.memory.shapes import (
     READ_CHARACTERS,
     answer_dict,
@@ -212,7 +213,8 @@ class MemoryTools:
     @_tool(READS)
     def memory_status(self) -> CallToolResult:
         """Show what the store holds, its model and the scope of this server, if results look wrong or empty."""
-        return _result({**self.memory.status(), "scope": self.memory.scope.as_dict(), "read_only": self.read_only})
+        about = {"scope": self.memory.scope.as_dict(), "read_only": self.read_only, "folders": described(self.memory)}
+        return _result({**self.memory.status(), **about})
 
     @_tool(READS, since=OPTIONS["since"], limit=OPTIONS["limit"])
     def memory_recent(self, since: str, limit: int) -> CallToolResult:
@@ -387,7 +389,7 @@ def build(memory: Memory, *, read_only: bool = False, public: PublicError = lamb
     methods = MemoryTools(memory, read_only)
     names = [name for name, hints in TOOLS.items() if hints.read_only_hint or not read_only]
     tools = [MemoryTool.of(getattr(methods, name), public) for name in names]
-    instructions = INSTRUCTIONS.format(writes="" if read_only else WRITES)
+    instructions = INSTRUCTIONS.format(writes="" if read_only else WRITES) + for_agents(memory)
     server = MemoryServer(
         "recollect", title="Recollect", version=__version__, instructions=instructions, tools=tools, log_level="WARNING"
     )

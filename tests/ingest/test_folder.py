@@ -87,7 +87,7 @@ def test_vanished_root_is_not_a_deletion(memory, notes, monkeypatch):
     (notes / "a.md").write_text("Tea.\n")
     memory.index(notes)
     notes.rename(notes.with_name("elsewhere"))
-    with pytest.raises(UsageError, match="not a folder"):
+    with pytest.raises(UsageError, match="not there any more"):
         memory.index(notes)
     assert memory.search("tea").results
 

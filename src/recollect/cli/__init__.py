@@ -38,6 +38,7 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "undo": ("crud", "Undo the last change to a record."),
     "history": ("crud", "Show the changes to a record."),
     "index": ("ingestion", "Index folders and files: markdown, plain text and source code."),
+    "folders": ("indexed", "List, describe, remove or rename the indexed folders."),
     "watch": ("ingestion", "Index folders, and again whenever their files change."),
     "service": ("ingestion", "Run `watch` in the background (systemd or launchd)."),
     "ingest-files": ("ingestion", "Extract facts from files with a language model."),

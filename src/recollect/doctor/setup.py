@@ -231,7 +231,15 @@ def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
         count = sum(not here[state.root] for state in states)
         folders = ", ".join(away[:NAMED]) + (" …" if len(away) > NAMED else "")
         yield Finding("files", "note", f"{count:,} are in folders that are not on this machine: {folders}")
-    near = [state for state in states if here[state.root]]
+    gone = sorted(root for root, there in here.items() if there and not Path(root).exists())
+    if gone:
+        count, folder = sum(state.root in gone for state in states), shlex.quote(gone[0])
+        message = (
+            f"{count:,} are in folders that are gone: {', '.join(gone[:NAMED])}{' …' if len(gone) > NAMED else ''}"
+        )
+        mend = f"recollect folders rename {folder} NEW{flags}, or recollect folders remove {folder}{flags}"
+        yield Finding("files", "warning", message, mend)
+    near = [state for state in states if here[state.root] and state.root not in gone]
     stale = [(mark, state.root) for state in near if (mark := freshness(state.path, state)) != "fresh"]
     if stale:
         counts = Counter(mark for mark, _ in stale)

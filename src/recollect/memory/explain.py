@@ -103,6 +103,9 @@ def _why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any],
     if stale in ("changed", "missing") and not run.hidden:
         state = "has changed" if stale == "changed" else "is missing"
         reason = f"the file {state} since it was indexed; as it was then, {first.reason}"
+        root = store.files.states([path])[path].root
+        if stale == "missing" and not Path(root).exists():
+            return replace(verdict, stage=stale, reason=reason, advice=f"recollect folders remove {shlex.quote(root)}")
         if stale == "missing":  # indexing the nearest folder that exists removes the file
             path = str(next(folder for folder in Path(path).parents if folder.is_dir()))
         return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(path)}")

@@ -19,6 +19,7 @@ from recollect.ingest.readers import kind_of
 from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
+from recollect.memory.roots import check_there, kept_fields
 from recollect.models.openai import open_llm
 from recollect.redaction import redact
 from recollect.stages import freshness
@@ -110,6 +111,7 @@ def indexed_folders(
 def _index(
     store: Store, paths: Sequence[str | Path], options: IndexOptions, report: Report, reading: Progress | None
 ) -> None:
+    check_there(store, paths)
     roots, before = resolve_roots(paths, force=options.force), store.files.roots()
     run = IndexRun(roots, store.files, options, report)
     refused: dict[str, str] = {}
@@ -120,7 +122,10 @@ def _index(
         report.fail(path, reason)
     if not report.dry_run:
         store.records.apply([[
-            SetFolderOptions(str(root), {**options.as_dict(), FIELD: rules_after(before, root)}) for root in roots
+            SetFolderOptions(
+                str(root), {**options.as_dict(), **kept_fields(before.get(str(root))), FIELD: rules_after(before, root)}
+            )
+            for root in roots
         ]])  # fmt: skip
 
 

@@ -147,6 +147,8 @@ def apply(table: Table, change: Change) -> list[Record]:
 
 def _set_state(connection: Any, change: Change) -> None:
     match change:
+        case SetFolderOptions(options=None):
+            connection.execute("DELETE FROM roots WHERE root = %s", (change.root,))
         case SetFolderOptions():
             connection.execute(
                 "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",

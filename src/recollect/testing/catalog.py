@@ -46,6 +46,8 @@ class FilesContract:
         assert store.status()["files"] == 5
         apply(store, SetFileState("/m/b.md", None))
         assert store.files.roots() == {"/n": options}
+        apply(store, SetFolderOptions("/n", None))
+        assert store.files.roots() == {"/n": None}  # its files are still indexed
 
     def test_a_path_may_be_very_long(self, store: Store) -> None:
         chance = random.Random(6)

@@ -328,10 +328,10 @@ class SetFileState:
 
 @dataclass(frozen=True, slots=True)
 class SetFolderOptions:
-    """Store the options with which a folder is indexed: scope, tags and patterns."""
+    """Store the options with which a folder is indexed: scope, tags and patterns; with None, that it is not indexed."""
 
     root: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from recollect import __version__
 from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
 from recollect.memory import Memory
 from recollect.memory.changes import VisibleChanges
+from recollect.memory.roots import described
 from recollect.memory.shapes import iso
 from recollect.sample import NOTES
 from recollect.types import Scope, now
@@ -209,6 +210,8 @@ def get_status(asker: Reads, request: Request) -> Json:
         "uptime_s": round(time.monotonic() - state.started, 1),
         "version": __version__,
     }
+    if seen := described(asker.memory):
+        status["folders"] = seen
     if owner:
         status |= {"latency": {"search": state.metrics.latency()}, "index": asdict(state.indexer.job)}
     return Json(status)

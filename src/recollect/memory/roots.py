@@ -1,0 +1,157 @@
+"""The indexed folders: what they hold, a description for agents, and what to do when one is gone or has moved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recollect.errors import RecollectError, UsageError
+from recollect.ingest.folder import chunk_changes
+from recollect.memory.shapes import iso
+from recollect.types import EVERYTHING, Change, FileState, Put, Scope, SetFileState, SetFolderOptions, Store, now
+
+if TYPE_CHECKING:
+    from recollect.memory.memory import Memory
+
+DESCRIPTION, INDEXED_AT = "description", "indexed_at"  # fields beside the options of a folder
+MOST_CHARACTERS = 500  # of a description: agents read all of them
+MOST_FOLDERS = 10  # whose descriptions stand in the instructions of a server; memory_status has all
+GONE = "`recollect folders rename {0} NEW` if it has moved, `recollect folders remove {0}` if it is gone for good"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFolder:
+    """An indexed folder, or a single file that was indexed by its name."""
+
+    path: str
+    files: int
+    chunks: int
+    indexed_at: str | None
+    description: str
+    exists: bool
+    scope: Mapping[str, str]
+    tags: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The folder as JSON."""
+        return asdict(self)
+
+
+def folders(store: Store) -> list[IndexedFolder]:
+    """All indexed folders, by path."""
+    return [_folder(store, root, told or {}) for root, told in sorted(store.files.roots().items())]
+
+
+def _folder(store: Store, root: str, told: Mapping[str, Any]) -> IndexedFolder:
+    states = store.files.known(root)
+    chunks = store.count(replace(EVERYTHING, kinds=("chunk",), path=root))["total"]
+    return IndexedFolder(
+        root, len(states), chunks, told.get(INDEXED_AT), told.get(DESCRIPTION, ""), Path(root).exists(),
+        told.get("scope", {}), told.get("tags", []),
+    )  # fmt: skip
+
+
+def described(memory: Memory) -> list[dict[str, str]]:
+    """The folders with a description that the caller's scope may see: what agents are told."""
+    seen = []
+    for root, told in sorted(memory.store.files.roots().items()):
+        if told and told.get(DESCRIPTION) and memory.scope.admits(Scope(**told.get("scope", {}))):
+            seen.append({"path": root, "description": told[DESCRIPTION]})
+    return seen
+
+
+def for_agents(memory: Memory) -> str:
+    """What the owner says about the indexed folders that this memory sees, for the instructions of a server."""
+    from recollect.memory.recall import harmless
+
+    try:
+        seen = described(memory)[:MOST_FOLDERS]
+    except RecollectError:  # the store may be away when the server starts
+        return ""
+    lines = (f"\n- {harmless(folder['path'], 200)}: {harmless(folder['description'], 500)}" for folder in seen)
+    return " Indexed folders:" + "".join(lines) if seen else ""
+
+
+def kept_fields(told: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is stored beside the options of a folder when it is indexed: its description, and when that was."""
+    described = {DESCRIPTION: told[DESCRIPTION]} if told and told.get(DESCRIPTION) else {}
+    return {**described, INDEXED_AT: iso(now().replace(microsecond=0))}
+
+
+def check_there(store: Store, paths: Sequence[str | Path]) -> None:
+    """Refuse to index an indexed folder that is not there, with the commands that help."""
+    for path in paths:
+        root = _absolute(path)
+        if not Path(root).exists() and root in store.files.roots():
+            raise UsageError(f"{path} is indexed, and is not there any more", hint=GONE.format(path))
+
+
+def describe(memory: Memory, path: str, text: str) -> IndexedFolder:
+    """Set what agents are told about an indexed folder; an empty text removes it."""
+    text = " ".join(text.split())
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(
+            f"a description has at most {MOST_CHARACTERS} characters, not {len(text):,}", hint="shorten it"
+        )
+    root, told = _known(memory.store, path)
+    if told is None:
+        raise UsageError(f"the options of {root} are not known", hint=f"index it once more: recollect index {path}")
+    fields = {name: value for name, value in told.items() if name != DESCRIPTION}
+    fields |= {DESCRIPTION: text} if text else {}
+    memory.store.records.apply([[SetFolderOptions(root, fields)]])
+    return _folder(memory.store, root, fields)
+
+
+def remove(memory: Memory, path: str) -> IndexedFolder:
+    """Remove a folder and its chunks from the index, whether or not it is there. Its files are not touched."""
+    store = memory.store
+    root, told = _known(store, path)
+    folder = _folder(store, root, told or {})
+    groups: list[list[Change]] = [
+        [*chunk_changes(store.files.chunks(file), ()), SetFileState(file, None)] for file in store.files.known(root)
+    ]
+    store.records.apply([*groups, [SetFolderOptions(root, None)]])
+    return folder
+
+
+def rename(memory: Memory, old: str, new: str) -> IndexedFolder:
+    """Let an indexed folder have a new path, with all its files and chunks. Nothing is read or embedded again."""
+    store = memory.store
+    root, told = _known(store, old)
+    place = _absolute(new)
+    if not Path(place).exists():
+        raise UsageError(f"{new} is not there", hint="move the folder first, or name where it is now")
+    if place in store.files.roots() or store.files.known(place):
+        raise UsageError(f"{new} is indexed already", hint=f"`recollect folders remove {old}` removes the old one")
+    if Path(root).is_dir() and Path(place).is_relative_to(root):
+        raise UsageError(f"{new} is inside {old}", hint="index the part as a folder of its own")
+    groups: list[list[Change]] = []
+    for file, state in store.files.known(root).items():
+        there = place + file.removeprefix(root)
+        chunks = [Put(replace(chunk, path=there)) for chunk in store.files.chunks(file)]
+        moved = FileState(there, place, state.mtime_ns, state.size, state.digest)
+        groups.append([*chunks, SetFileState(file, None), SetFileState(there, moved)])
+    renamed: list[Change] = [SetFolderOptions(root, None)]
+    store.records.apply([*groups, [*renamed, SetFolderOptions(place, told)] if told else renamed])
+    return _folder(store, place, told or {})
+
+
+def _known(store: Store, path: str) -> tuple[str, Mapping[str, Any] | None]:
+    """The indexed folder that a path names, with its options."""
+    roots = store.files.roots()
+    for root in (_absolute(path), path.rstrip("/")):
+        if root in roots:
+            return root, roots[root]
+    around = [root for root in roots if Path(_absolute(path)).is_relative_to(root)]
+    hint = "`recollect folders` lists the indexed folders"
+    if around:
+        hint = f"it is part of the indexed folder {max(around, key=len)}; a line in .recollectignore leaves it out"
+    raise UsageError(f"{path} is not an indexed folder", hint=hint)
+
+
+def _absolute(path: str | Path) -> str:
+    """A path as `index` stores it, also of a folder that is gone."""
+    return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111  (no error without a home)
