@@ -1,5 +1,7 @@
 """Whoever finds nothing because the records belong to a scope is told so, on the command line of the owner."""
 
+import pytest
+
 
 def test_the_owner_learns_whose_records_were_not_searched(run):
     """With the number, the scopes and the flags, for search, recall and list; not as JSON, and not within a scope."""
@@ -15,6 +17,17 @@ def test_the_owner_learns_whose_records_were_not_searched(run):
     run("add", "A global fact.")
     assert "belong" not in run("search", "global").err
     assert "belong" in run("search", "zebra").err
+
+
+@pytest.mark.ci
+def test_unlikely_results_do_not_hide_the_note(run):
+    """A vector search always has results; the note is there when none of them seems to answer."""
+    model = ("--embedder", "arctic-embed-s")
+    run("add", "Ada likes jasmine tea in the morning.", "--user", "ada", *model)
+    run("add", "The harbour ferry leaves at nine.", *model)
+    found = run("search", "which tea does Ada like?", *model)
+    assert "nothing here seems to answer this" in found.out
+    assert "1 record belongs to user=ada" in found.err
 
 
 def test_an_empty_store_has_no_such_note(run):

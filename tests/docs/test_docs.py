@@ -55,7 +55,7 @@ def sessions(page):
 
 @pytest.mark.ci
 @pytest.mark.xdist_group("readme")
-@pytest.mark.parametrize(("name", "least"), [("README.md", 8), ("docs/tutorial.md", 8), ("docs/conversations.md", 4)])
+@pytest.mark.parametrize(("name", "least"), [("README.md", 8), ("docs/conversations.md", 4)])
 def test_every_console_block_prints_its_output(shell, name, least):
     """Each command succeeds, and its output begins as shown; … stands for anything."""
     steps = [step for session in sessions((ROOT / name).read_text(encoding="utf-8")) for step in session]

@@ -54,7 +54,7 @@ def search(query: str, explain: bool, passages: bool, as_json: bool, **options: 
         save_answer(memory, (result.record.id for result in answer.results))
         # Print before the memory closes: closing waits for sources that are late.
         emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain, passages))
-        if not answer.results and not as_json:
+        if not answer.likely and not as_json:
             note_other_scopes(memory)
     return 0 if answer.results else 1
 

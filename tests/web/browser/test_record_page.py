@@ -447,10 +447,20 @@ STATES = {
     "chain": ("#/record/{chain}", None),
     "unknown": ("#/record/nothing", None),
     "add": ("#/add", "The connection pool holds many connections"),
+    "facts": ("#/facts", None),
 }
-CORE = ("fact", "edited", "chunk", "hostile")
+CORE = ("fact", "edited", "chunk", "hostile", "facts")
 LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.torture]) for state in STATES]
 """The states that are always looked at; all of them in `make torture`."""
+
+
+def test_facts_are_listed_with_their_short_ids(visit, add):
+    """A fact of the time line can be named in a command; one that was superseded names the newer one."""
+    fact = add("The rowing boat is moored at the third post.")
+    page = visit("#/facts")
+    line = page.locator(".fact", has_text="third post")
+    assert line.locator(".short-id").inner_text() == fact["short_id"]
+    assert page.locator(".fact.past p a").count() > 0
 
 
 @pytest.fixture
@@ -468,6 +478,8 @@ def stand(visit, find, add):
         }
         ids = {name: quote(find(text)["id"]) for name, text in words.items()}
         page = visit(hash_.format(**ids, spare=add("A spare record.")["id"]), **how)
+        if state == "facts":
+            page.locator(".fact").first.wait_for()
         if keys and len(keys) > 10:
             page.get_by_label("Text").fill(keys)
             page.locator(".near-row").first.wait_for()

@@ -35,8 +35,11 @@ STATES = {
     "refused": ("#/search?q=pool&since=banana", None),
     "hostile": ("#/search?q=hostile+longline&any_scope=true", None),
     "keys": ("#/search?q=pool", "#keys"),
+    "ranking": ("#/search?q=pool", "button >> text=Ranking"),
+    "palette": ("#/search?q=pool", "Control+k"),
+    "palette, typed": ("#/search?q=pool", "Control+k f"),
 }
-CORE = ("results", "compared", "hostile")
+CORE = ("results", "compared", "hostile", "ranking", "palette")
 LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.torture]) for state in STATES]
 """The states that are always looked at; all of them in `make torture`."""
 
@@ -84,6 +87,11 @@ def visit(open_page, site):
     def go(hash_="#/search", *, press=None, address=site, **how):
         page = open_page(f"{address}/{hash_}", **how)
         page.locator(".ranking-body:not([aria-busy]) > *").first.wait_for()
+        if press and press.startswith("Control"):
+            for key in press.split():
+                page.keyboard.press(key)
+            page.locator(".palette [aria-selected]").first.wait_for()
+            return page
         for one in page.locator(press).all() if press else ():
             one.click()
         return page
@@ -308,6 +316,7 @@ def test_note_of_a_result_is_read_beside_the_results(visit):
     first = pane.locator(".reading-title").inner_text()
     assert first == titles(page)[0]
     assert pane.locator("mark", has_text="pool").count() > 0
+    assert re.fullmatch(r"[0-9a-f]{8}", page.locator(".result .short-id").first.inner_text())
     assert "](" not in pane.inner_text()
     page.locator("#q").press("Escape")
     page.keyboard.press("j")
@@ -318,6 +327,14 @@ def test_note_of_a_result_is_read_beside_the_results(visit):
     page.get_by_role("combobox").fill("facts")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Facts over time").wait_for()
+
+
+def test_headings_of_one_level_stay_equal_in_a_note(visit):
+    """Three sections of one note have headings of the same level, below that of the note."""
+    page = visit("#/search?q=rookery", width=1300)
+    page.locator(".reading .prose h3").first.wait_for()
+    tags = "[...document.querySelectorAll('.reading .prose :is(h2, h3, h4, h5, h6)')].map((one) => one.tagName)"
+    assert page.evaluate(tags) == ["H2", "H3", "H3", "H3"]
 
 
 def test_why_not_names_the_stage_and_applies_the_advice(visit):

@@ -2,7 +2,7 @@
 
 import { button, h, replace } from "./dom.js";
 import { nameOf, recordHash } from "./recordtext.js";
-import { timeOf } from "./words.js";
+import { clip, timeOf } from "./words.js";
 
 const PAGE = 100;
 
@@ -36,6 +36,7 @@ function dayOf(day, facts, names) {
   return h("section", { class: "day", "aria-label": day }, h("h2", { class: "overline" }, h("time", { datetime: day }, day)),
     h("ul", null, facts.map((fact) => h("li", { class: fact.superseded_by ? "fact past" : "fact" },
       h("a", { href: recordHash(fact.id), dir: "auto" }, nameOf(fact, 200)),
+      h("span", { class: "short-id mono quiet", title: `The id for commands: ${fact.id}` }, h("bdi", null, clip(fact.short_id))),
       fact.superseded_by ? h("p", { class: "quiet" }, "→ ", h("a", { href: recordHash(fact.superseded_by), dir: "auto" },
         names.get(fact.superseded_by) ?? "a newer record")) : null))));
 }

@@ -8,14 +8,14 @@ const TAGS = new Set(["p", "h1", "h2", "h3", "h4", "h5", "h6", "em", "strong", "
 
 /** The elements of `nodes`. `lines` are the record's own, which are marked; `image(src)` gives an address or null. */
 export function rendered(nodes, { lines = null, matched = [], image = async () => null } = {}) {
-  const how = { lines, matched, image, level: 1 };
+  const how = { lines, matched, image, open: [] };
   return nodes.map((node) => element(node, how));
 }
 
-/** A heading's level on the page, where the record's name is the first: no level is left out. */
+/** A heading's level on the page, where the record's name is the first: no level is left out, equal ones stay equal. */
 function headingOf(tag, how) {
-  how.level = Math.min(6, Number(tag[1]) + 1, how.level + 1);
-  return `h${how.level}`;
+  how.open = [...how.open.filter((above) => above < tag), tag];
+  return `h${Math.min(6, how.open.length + 1)}`;
 }
 
 function element(node, how) {
