@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from recollect.analysis import Analyzer
@@ -20,7 +20,7 @@ LONGEST = 2_000  # characters of a query that has operators; a longer text was p
 LEAST_EXCLUDED = 3  # ASCII letters of an excluded word: `ls -la`, `rm -rf` and `a -b` are plain text
 CACHED = 256
 
-TEXT, PHRASE, WITHOUT, PREFIX, FIELD = "text", "phrase", "without", "prefix", "field"
+PartKind: TypeAlias = Literal["text", "phrase", "without", "prefix", "field"]
 
 _END = r"""(?=[.,;!?)]*(?:\s|$))"""
 _QUOTED = r"""(?:"(?P<{0}>[^"]*)"|[“„](?P<{0}_curly>[^“”"]*)[“”])"""
@@ -45,7 +45,7 @@ _SPACELESS = re.compile(
 class QueryPart(NamedTuple):
     """A piece of a query: what it is, as it was written, and its value; a field has a name."""
 
-    kind: str
+    kind: PartKind
     raw: str
     value: str
     name: str = ""
@@ -61,7 +61,7 @@ class ParsedQuery(NamedTuple):
 def parse(text: str) -> ParsedQuery:
     """The parts of a query. Never fails: what is no operator is text."""
     if len(text) > LONGEST or not _MAY_HAVE.search(text):
-        return ParsedQuery((QueryPart(TEXT, text, text),))
+        return ParsedQuery((QueryPart("text", text, text),))
     parts, notes, end = list[QueryPart](), list[str](), 0
     for match in _OPERATOR.finditer(text):
         if match["open"]:
@@ -77,7 +77,7 @@ def parse(text: str) -> ParsedQuery:
 
 
 def _plain(text: str) -> list[QueryPart]:
-    return [QueryPart(TEXT, text, text.strip())] if text.strip() else []
+    return [QueryPart("text", text, text.strip())] if text.strip() else []
 
 
 def _word_at(text: str, start: int) -> str:
@@ -88,20 +88,20 @@ def _part(match: re.Match[str]) -> tuple[QueryPart | None, str]:
     """The operator that a match is, or None and perhaps the reason why it is plain text."""
     raw = match.group()
     if (prefix := match["prefix"]) is not None:
-        return QueryPart(PREFIX, raw, prefix), ""
+        return QueryPart("prefix", raw, prefix), ""
     if (word := match["word"]) is not None:
         word = word.rstrip(".-'’")
         if word.isascii() and len(word) < LEAST_EXCLUDED:
             note = f"{raw} is plain text: an excluded word has {LEAST_EXCLUDED} letters or more"
             return None, note if len(word) > 1 else ""
-        return QueryPart(WITHOUT, raw, word), ""
+        return QueryPart("without", raw, word), ""
     if (name := match["field"]) is not None:
         value = next(filter(None, (match["value"], match["value_curly"], match["bare"])), "").strip()
-        return (QueryPart(FIELD, raw, value, name), "") if value else (None, f"{raw} is plain text: it has no value")
+        return (QueryPart("field", raw, value, name), "") if value else (None, f"{raw} is plain text: it has no value")
     phrase = (match["phrase"] or match["phrase_curly"] or "").strip()
     if not _PIECE.search(phrase):
         return None, f"{raw} is plain text: there is no word between the quotation marks"
-    return QueryPart(WITHOUT if match["minus"] else PHRASE, raw, phrase), ""
+    return QueryPart("without" if match["minus"] else "phrase", raw, phrase), ""
 
 
 # -- which records contain a wording -----------------------------------------------------------------------

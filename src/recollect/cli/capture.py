@@ -36,6 +36,9 @@ def hook() -> None:
 
 
 _program = click.argument("program", type=click.Choice(NAMES))
+_facts = click.option(
+    "--facts/--no-facts", default=True, help="Extract facts with the language model of [llm], if there is one."
+)
 _print = click.option("--print", "only_print", is_flag=True, help="Print the settings of the program; change nothing.")
 
 
@@ -43,9 +46,7 @@ _print = click.option("--print", "only_print", is_flag=True, help="Print the set
 @_program
 @click.option("--capture/--no-capture", default=False, help="Store what was said in each session. [default: no]")
 @click.option("--recall/--no-recall", default=True, help="Recall at each prompt. [default: yes]")
-@click.option(
-    "--facts/--no-facts", default=True, help="Extract facts with the language model of [llm], if there is one."
-)
+@_facts
 @_print
 @common
 def install(program: str, *, capture: bool, recall: bool, facts: bool, only_print: bool, **options: Any) -> None:
@@ -110,9 +111,7 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 @hook.command()
-@click.option(
-    "--facts/--no-facts", default=True, help="Extract facts with the language model of [llm], if there is one."
-)
+@_facts
 @click.option("--transcript", type=click.Path(), metavar="FILE", help="Store this transcript now, and show the result.")
 @common
 def capture(facts: bool, transcript: str | None, **options: Any) -> None:

@@ -9,7 +9,7 @@ from recollect.config import SearchOptions
 from recollect.dates import Period, find_period
 from recollect.errors import UsageError
 from recollect.memory.validation import clean, parse_time
-from recollect.querylang import TEXT, QueryPart, parse
+from recollect.querylang import QueryPart, parse
 from recollect.types import Filter, Scope
 
 
@@ -52,7 +52,7 @@ def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> Se
         raise UsageError(f"a query must be text, not {type(text).__name__}", hint='search("…")')
     text = clean(text)
     parsed = parse(text) if not plain else None
-    if parsed is None or (len(parsed.parts) == 1 and parsed.parts[0].kind == TEXT):
+    if parsed is None or (len(parsed.parts) == 1 and parsed.parts[0].kind == "text"):
         return SearchRequest(text, where, notes=parsed.notes if parsed else ())
     reader = _Reader(where, may_choose_user)
     for part in parsed.parts:

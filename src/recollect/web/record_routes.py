@@ -148,8 +148,6 @@ router = APIRouter(tags=["records"])
 _SIMILAR = "Look for an earlier fact that the new one nearly repeats or contradicts."
 _ID = "The id or short id of a record; may hold slashes."
 RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description=_ID)]
-
-
 ImageName = Annotated[str, Query(min_length=1, max_length=MOST_NAME, description="Its path, from the note's folder.")]
 
 

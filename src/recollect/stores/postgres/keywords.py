@@ -18,7 +18,7 @@ from recollect.errors import StoreError
 from recollect.frequencies import idf, shares
 from recollect.stores.database import K1, NOTHING, B, SqlKeywords
 from recollect.stores.postgres.connections import Connection, run
-from recollect.stores.postgres.database import MAX_TRIES, PostgresDatabase
+from recollect.stores.postgres.database import DIALECT, MAX_TRIES, PostgresDatabase
 from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
 from recollect.stores.postgres.rows import COLUMNS, in_scopes, passing, ranked_rows, row_reader, selects_rows
 from recollect.stores.postgres.wording import POSTING, matching
@@ -135,7 +135,7 @@ class PostgresKeywords(SqlKeywords):
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:
         scoped, values = in_scopes(where)
-        like = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        like = f"{prefix.translate(DIALECT.wildcards)}%"
         with self._database.read(where.scope) as connection:
             rows = connection.execute(
                 f"SELECT DISTINCT term FROM blocks WHERE term LIKE %s AND {scoped} UNION SELECT term FROM documents,"
