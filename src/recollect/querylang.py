@@ -24,22 +24,18 @@ PartKind: TypeAlias = Literal["text", "phrase", "without", "prefix", "field"]
 
 _END = r"""(?=[.,;!?)]*(?:\s|$))"""
 _QUOTED = r"""(?:"(?P<{0}>[^"]*)"|[“„](?P<{0}_curly>[^“”"]*)[“”])"""
-_OPERATOR = re.compile(
-    rf"""(?<!\S)(?:
+# Compiled with the first query that has an operator: plain queries do not wait for that.
+_OPERATOR = rf"""(?<!\S)(?:
         (?P<minus>-?){_QUOTED.format("phrase")}{_END}
       | -(?P<word>[^\W\d_][\w.'’+\#-]*?){_END}
       | (?P<prefix>[^\W\d_][\w-]+)\*{_END}
       | (?P<field>{"|".join(FIELDS)}):(?:{_QUOTED.format("value")}|(?P<bare>[^\s":“„][^\s"“„]*?)){_END}
       | (?P<open>-?["“„])(?=\w[^"“”„]*$)
-    )""",
-    re.VERBOSE,
-)
+    )"""
 _MAY_HAVE = re.compile(r'["“„*:]|(?:^|\s)-')
 _PIECE = re.compile(r"[0-9]+(?:[.,][0-9]+)+|\w+(?:\+\+|#)?")
 _CONTRACTED = re.compile(r"\w+(?:['’]\w+)+")
-_SPACELESS = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-)
+_SPACELESS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 
 
 class QueryPart(NamedTuple):
@@ -63,7 +59,7 @@ def parse(text: str) -> ParsedQuery:
     if len(text) > LONGEST or not _MAY_HAVE.search(text):
         return ParsedQuery((QueryPart("text", text, text),))
     parts, notes, end = list[QueryPart](), list[str](), 0
-    for match in _OPERATOR.finditer(text):
+    for match in re.finditer(_OPERATOR, text, re.VERBOSE):
         if match["open"]:
             notes.append(f"the quotation mark before {_word_at(text, match.end())!r} is not closed: it is plain text")
             continue
@@ -113,8 +109,8 @@ def _pattern(phrase: str) -> re.Pattern[str]:
     pieces = _PIECE.findall(folded(phrase))
     joined = r"[\W_]+?".join(map(re.escape, pieces))
     number = r"(?<![0-9][.,])" if pieces[0][0].isdigit() else ""
-    before = "" if _SPACELESS.match(pieces[0][0]) else rf"(?<!\w){number}"
-    after = "" if _SPACELESS.match(pieces[-1][-1]) else r"(?!\w)"
+    before = "" if re.match(_SPACELESS, pieces[0][0]) else rf"(?<!\w){number}"
+    after = "" if re.match(_SPACELESS, pieces[-1][-1]) else r"(?!\w)"
     after += r"(?![.,][0-9])" if pieces[-1][-1].isdigit() else ""
     return re.compile(f"{before}{joined}{after}")
 
@@ -132,7 +128,7 @@ def has_phrase(phrase: str, *texts: str) -> bool:
 
 def is_word(wording: str) -> bool:
     """Whether an exclusion is one word, which is compared by its index term; others are phrases."""
-    return _PIECE.fullmatch(wording) is not None and not _SPACELESS.search(wording)
+    return _PIECE.fullmatch(wording) is not None and not re.search(_SPACELESS, wording)
 
 
 def term_of(word: str, analyzer: Analyzer) -> str:
@@ -149,7 +145,7 @@ def needed_terms(phrase: str, analyzer: Analyzer) -> list[list[list[str]]]:
     pieces = [
         piece
         for piece in dict.fromkeys(_PIECE.findall(_CONTRACTED.sub(" ", phrase)))
-        if len(piece) > 1 or piece.isdecimal() or _SPACELESS.match(piece)
+        if len(piece) > 1 or piece.isdecimal() or re.match(_SPACELESS, piece)
     ]
     return _needed(pieces, analyzer, stops=False) or _needed(pieces, analyzer, stops=True)
 
@@ -161,7 +157,7 @@ def _needed(pieces: Sequence[str], analyzer: Analyzer, *, stops: bool) -> list[l
             [token.term for token in analyzer.tokens(text) if stops or not token.stop]
             for text in (piece, folded(piece))
         )
-        if _SPACELESS.search(piece):
+        if re.search(_SPACELESS, piece):
             needed.append([parts])
         elif parts and whole:
             needed.append([whole[:1], parts[1:]] if len(parts) > 1 else [whole[:1]])

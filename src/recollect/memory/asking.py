@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from recollect.config import SearchOptions
+from recollect.dataclass import dataclass
 from recollect.dates import Period, find_period
 from recollect.errors import UsageError
 from recollect.memory.validation import clean, parse_time
