@@ -121,3 +121,10 @@ def test_exclusions_are_compared_by_index_term() -> None:
         True, True, False, False, False,
     ]  # fmt: skip
     assert term_of("parse_config", analyzer) == "parseconfig"
+
+
+def test_pasted_text_is_plain():
+    """Several lines, or a long text, quote somebody: nothing in them is an operator."""
+    for text in ('<Bart>: "I do magic."\n<Ada>: "Where?"', 'He said "keep it real" ' + "and went on " * 20):
+        (part,) = parse(text).parts
+        assert part.value == text

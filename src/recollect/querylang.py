@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recollect.analysis import Analyzer
 
 FIELDS = ("tag", "path", "category", "user", "since", "before")
-LONGEST = 2_000  # characters of a query that has operators; a longer text was pasted, and is plain
+LONGEST = 150  # characters of a query that has operators; a longer text, or several lines, was pasted and is plain
 LEAST_EXCLUDED = 3  # ASCII letters of an excluded word: `ls -la`, `rm -rf` and `a -b` are plain text
 CACHED = 256
 
@@ -56,7 +56,7 @@ class ParsedQuery(NamedTuple):
 
 def parse(text: str) -> ParsedQuery:
     """The parts of a query. Never fails: what is no operator is text."""
-    if len(text) > LONGEST or not _MAY_HAVE.search(text):
+    if len(text) > LONGEST or "\n" in text or not _MAY_HAVE.search(text):
         return ParsedQuery((QueryPart("text", text, text),))
     parts, notes, end = list[QueryPart](), list[str](), 0
     for match in re.finditer(_OPERATOR, text, re.VERBOSE):

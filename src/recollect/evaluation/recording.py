@@ -27,6 +27,7 @@ DEPTH = 200  # how deep the sources are read by default: as deep as any setting 
 MEASURE = "nDCG@10"
 LIMIT = 100  # results of a ranking that are scored, where no measure reads more
 
+AS_WRITTEN: Options = {"plain": True}  # a judged question may quote, and means no operator of the query language
 TOP = 10  # results of a ranking that are compared between settings
 MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 
@@ -158,7 +159,7 @@ class Recording:
     def results(self, options: Options) -> Iterator[tuple[str, Sequence[Result]]]:
         """Every question's results under these search options."""
         for key, text in self.texts.items():
-            pipeline, query = self.memory.prepare(text, work=self.work, **options)
+            pipeline, query = self.memory.prepare(text, work=self.work, **AS_WRITTEN, **options)
             names = {source.name for source in pipeline.sources}
             replies = [cut(reply, query.fetch_k) for reply in self.replies[key] if reply.source in names]
             yield key, pipeline.answer(query, replies, time.perf_counter()).results
@@ -187,7 +188,7 @@ def record(
     """Send every question to every source once. `options` are search options that all replays share."""
     replies: dict[str, Sequence[RankedList]] = {}
     for done, (key, text) in enumerate(questions.items(), 1):
-        pipeline, query = memory.prepare(text, work=work, **{**(options or {}), "fetch_k": depth})
+        pipeline, query = memory.prepare(text, work=work, **AS_WRITTEN, **{**(options or {}), "fetch_k": depth})
         replies[key] = pipeline.ask(query)
         if progress:
             progress(done, len(questions))

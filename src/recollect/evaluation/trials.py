@@ -13,7 +13,7 @@ from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation import scoring
 from recollect.evaluation.datasets import Dataset, fingerprint_of, json_object, lines
-from recollect.evaluation.recording import LIMIT, Bars, OpenSet, Options, Targets, record_set
+from recollect.evaluation.recording import AS_WRITTEN, LIMIT, Bars, OpenSet, Options, Targets, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
@@ -167,7 +167,7 @@ def _measure(
         trial.confidences += part.confidences(options, exclude_self=plan.exclude_self)
         for number, text in enumerate([*picked[:1], *picked]):
             start = time.perf_counter()
-            memory.search(text, work=plan.work, **options)
+            memory.search(text, work=plan.work, **AS_WRITTEN, **options)
             if number:  # the first is to warm up
                 trial.times.append((time.perf_counter() - start) * 1000)
     warnings = part.recording.warnings

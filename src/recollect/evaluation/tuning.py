@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 from recollect.config import SearchOptions, override
-from recollect.evaluation.recording import TOP, JudgedSets, Options, Recording, ReplayOutcome
+from recollect.evaluation.recording import AS_WRITTEN, TOP, JudgedSets, Options, Recording, ReplayOutcome
 from recollect.evaluation.scoring import compare, estimate
 from recollect.fusion import METHODS, NORMALISATIONS
 from recollect.options import SEARCH
@@ -150,7 +150,10 @@ def check_prefix(parts: Sequence[tuple[Recording, Sequence[str]]], curves: Seque
         memory = recording.memory
         long = min(LONG, memory.settings.search.fetch_k)  # a higher limit would read the sources deeper
         for options, text in itertools.product(curves, texts):
-            searches = (memory.search(text, limit=limit, work=recording.work, **options) for limit in (SHORT, long))
+            searches = (
+                memory.search(text, limit=limit, work=recording.work, **AS_WRITTEN, **options)
+                for limit in (SHORT, long)
+            )
             short, full = ([result.record.id for result in answer.results] for answer in searches)
             if short != full[:SHORT]:
                 broken.append({"question": text, "options": dict(options)})
