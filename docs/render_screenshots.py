@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +28,12 @@ SETTLED_MS = 900
 QUESTION = "who is exhausted and might resign?"
 COMPARED = "why do waiting times explode when everyone is busy?"
 """One on which the two rankings differ."""
+OLDER = {
+    1: "Mirela takes two weeks off in March.",
+    3: "The dentist is Dr. Okafor, on the second floor.",
+    9: "We decided to move the job queue to Postgres.",
+}
+"""Facts by their age in days."""
 
 
 def main() -> None:
@@ -54,14 +61,17 @@ def _views(key: str) -> dict[str, str]:
         "compare": f"#/search?q={quote(COMPARED)}&compare=1&a.fusion=rrf"
         "&b.fusion=weighted&b.text_weight=0.3&b.vector_weight=0.7",
         "record": f"#/record/{key}",
+        "facts": "#/facts",
         "status": "#/status",
     }
 
 
 def _fill(place: Path) -> str:
-    """The sample notes, and a fact that has become otherwise twice."""
+    """The sample notes, and facts of several days, one of them superseded twice; the id of the last of these."""
     with Memory.open(place) as memory:
         memory.index(NOTES)
+        for ago, text in OLDER.items():
+            memory.add(text, happened_at=datetime.now(UTC) - timedelta(days=ago))
         first = memory.add("The spare key is under the blue pot.", tags=["home"], category="home")
         second = memory.supersede(first.id, text="The spare key is with Anneke, next door.")
         last = memory.supersede(second.id, text="The spare key is in the lock box; the code is with Anneke.")

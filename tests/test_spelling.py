@@ -73,3 +73,9 @@ def test_prefixes() -> None:
     assert set(begin_with(["retriev"], ENGLISH, known, vocabulary)) == {"retriev"}
     assert set(begin_with(["Migrati"], ENGLISH, known, vocabulary)) == {"migrat"}
     assert not begin_with(["ta", "12*", "xyz"], ENGLISH, known, vocabulary)
+
+
+def test_common_words_of_the_language_are_not_misspelled():
+    """Words that any English text may have stay as they are, though no record has them; others are corrected."""
+    text = "everyone heading dishwsher"
+    assert words_of(text, [token.term for token in ENGLISH.tokens(text)], ENGLISH).keys() == {"dishwsher"}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from recollect.frequencies import shares
+
 if TYPE_CHECKING:
     from recollect.analysis import Analyzer
 
@@ -36,11 +38,15 @@ class NearTerm(NamedTuple):
 
 
 def words_of(text: str, unknown: Collection[str], analyzer: Analyzer) -> dict[str, str]:
-    """The words of a text whose terms are unknown: word → term. Only plain words of letters can be misspelled."""
+    """The words of a text whose terms are unknown: word → term.
+
+    Only plain words of letters can be misspelled, and none that is common in the language: "everyone" stays as it is.
+    """
     words: dict[str, str] = {}
+    common = shares(analyzer.language)
     for token in analyzer.tokens(text):
         word = text[token.start : token.end].lower()
-        if token.term in unknown and word.isalpha() and len(word) >= LEAST_LETTERS:
+        if token.term in unknown and token.term not in common and word.isalpha() and len(word) >= LEAST_LETTERS:
             words.setdefault(word, token.term)
     return dict(list(words.items())[:MOST_UNKNOWN])
 

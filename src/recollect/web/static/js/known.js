@@ -33,6 +33,7 @@ export function known(record) {
     ["Written by", [record.origin, record.author ? [": ", h("bdi", null, record.author)] : ""]],
     ["Source", record.source && h("bdi", null, record.source)],
     ["File", record.path && [h("bdi", null, record.path), record.place ? `, ${record.place}` : record.lines ? `, lines ${record.lines.join("–")}` : ""]],
+    ["Short id", record.short_id && record.short_id !== record.id && h("code", null, record.short_id)],
     ["Id", h("code", { class: "id" }, record.id)],
   ];
   return h(
