@@ -14,7 +14,7 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
@@ -29,6 +29,7 @@ NAMES = (
 GIT = shutil.which("git") or "git"
 LONGEST = 560  # characters of a passage: a title and what a reranker reads of a text
 SHORTEST = 12
+PARAGRAPHS = 8  # of an article
 
 
 @dataclass
@@ -242,11 +243,49 @@ def medical(repository: Repository, _: random.Random) -> Iterator[Group]:
         yield group
 
 
+def papers(repository: Repository, rng: random.Random) -> Iterator[Group]:
+    """Articles with their title and abstract, and a part of their paragraphs; the title asks for the abstract."""
+    for _, text in repository.files(r"^articles/elife-\d*[05]-v1\.xml$"):
+        title = re.search(r"<article-title>(.*?)</article-title>", text, re.DOTALL)
+        abstracts = re.findall(r"<abstract[^>]*>(.*?)</abstract>", text, re.DOTALL)
+        body = re.findall(r"<p>(.*?)</p>", text.partition("<body>")[2].partition("</body>")[0], re.DOTALL)
+        if not title or not abstracts:
+            continue
+        start = rng.randrange(max(1, len(body) - PARAGRAPHS))
+        group, said = Group("science"), plain(title[1])
+        for part in (*abstracts, *body[start : start + PARAGRAPHS]):
+            whole = plain(part)
+            group.passages += [whole[at : at + LONGEST] for at in range(0, len(whole), LONGEST)]
+        group.ask(said, 0)
+        yield group
+
+
+def abstracts(repository: Repository, rng: random.Random) -> Iterator[Group]:
+    """Titles and abstracts of a volume since 2020; a title asks for its abstract."""
+    for _, text in repository.files(r"^data/xml/202\d\..*\.xml$"):
+        found = re.findall(r"<title>([^\n]*)</title>.*?<abstract>(.*?)</abstract>", text, re.DOTALL)
+        rng.shuffle(found)
+        for at in range(0, len(found), 10):
+            group = Group("science")
+            for title, abstract in found[at : at + 10]:
+                whole = f"{plain(title)}\n{plain(abstract)}" if rng.random() < 0.5 else plain(abstract)
+                group.ask(plain(title), len(group.passages))
+                group.passages += [whole[part : part + LONGEST] for part in range(0, len(whole), LONGEST)]
+            yield group
+
+
+def plain(text: str) -> str:
+    """XML without its marks, on one line."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", text)).split())
+
+
 # Encyclopedia and dictionary: a sentence that says what something is becomes a question
 
 
-def encyclopedia(repository: Repository, rng: random.Random) -> Iterator[Group]:
-    for path, text in repository.files(r"^Page/[A-Z][a-z][aeo]"):
+def encyclopedia(
+    repository: Repository, rng: random.Random, pattern: str = r"^Page/[A-Z][a-z][aeo]"
+) -> Iterator[Group]:
+    for path, text in repository.files(pattern):
         title = path.removeprefix("Page/").removesuffix(".md").replace("_", " ")
         prose = re.sub(r"\S+\.(?:jpe?g|png|svg|gif)\b|\[\d+\]|\]\]", "", text, flags=re.IGNORECASE)
         parts = [" ".join(part.split()) for part in prose.split("\n\n") if len(part) > 120][:6]
@@ -260,6 +299,11 @@ def encyclopedia(repository: Repository, rng: random.Random) -> Iterator[Group]:
         if parts and rng.random() < 0.5:
             group.ask(rng.choice(("{}", "What is {}?", "Who was {}?", "Tell me about {}")).format(title), 0)
         yield group
+
+
+def more_articles(repository: Repository, rng: random.Random) -> Iterator[Group]:
+    """Other articles than those of `encyclopedia`, every eighth."""
+    yield from encyclopedia(repository, rng, r"^Page/[A-Z][a-z][^aeo].*[aeimnst]\.md$")
 
 
 def turned(sentence: str, title: str, rng: random.Random) -> str:
@@ -408,10 +452,25 @@ SOURCES = (
     Source("networkx/networkx", "BSD-3-Clause", code(r"^networkx/.*\.py$"), 3_000_000),
 )
 
+FOR_EMBEDDER = (
+    Source("elifesciences/elife-article-xml", "CC-BY-4.0, CC-BY-3.0 or CC0", papers, 42_000_000),
+    Source("acl-org/acl-anthology", "CC-BY-4.0 (papers since 2016)", abstracts, 12_000_000),
+    Source("chinapedia/wikipedia.abstract.en", "CC-BY-SA (Wikipedia's text)", more_articles, 22_000_000),
+    Source("github/docs", "CC-BY-4.0", pages(r"^content/.*\.md$"), 8_000_000),
+    Source("huggingface/transformers", "Apache-2.0", pages(r"^docs/source/en/.*\.md$"), 3_000_000),
+    Source("huggingface/transformers", "Apache-2.0", code(r"^src/.*\.py$"), 3_000_000),
+    Source("apache/airflow", "Apache-2.0", code(r"\.py$"), 4_000_000),
+    Source("saltstack/salt", "Apache-2.0", code(r"^salt/.*\.py$"), 4_000_000),
+    Source("scipy/scipy", "BSD-3-Clause", code(r"^scipy/.*\.py$"), 3_000_000),
+    Source("numpy/numpy", "BSD-3-Clause", code(r"^numpy/.*\.py$"), 2_000_000),
+    Source("astropy/astropy", "BSD-3-Clause", code(r"^astropy/.*\.py$"), 3_000_000),
+)
+"""Read beside `SOURCES` for the embedder, which needs more science, medicine and code."""
 
-def read_all(repositories: Path, seed: int = 0) -> Iterator[tuple[str, Group]]:
+
+def read_all(repositories: Path, sources: Sequence[Source] = SOURCES, seed: int = 0) -> Iterator[tuple[str, Group]]:
     """Every group with the name of its source; the groups of a source in random order, up to its share."""
-    for source in SOURCES:
+    for source in sources:
         rng = random.Random(f"{seed} {source.name} {source.read.__name__}")
         repository = Repository(repositories / source.name.replace("/", "+"))
         groups = [group for group in source.read(repository, rng) if len(group.passages) > 1]

@@ -40,8 +40,8 @@ class Graph:
         return self.constant("numbers_" + "_".join(map(str, values)), np.array(values, np.int64))
 
 
-class CrossEncoder(Graph):
-    """The graph of a BERT that gives one score for a pair of texts."""
+class Bert(Graph):
+    """The graph of a BERT: a cross-encoder, which gives one score for a pair of texts, or an embedder."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
         super().__init__()
@@ -110,14 +110,18 @@ class CrossEncoder(Graph):
         mask = self.add("Mul", unseen, low)
         for number in range(self.layers):
             x = self.layer(x, mask, number)
-        pooled = self.add("Tanh", self.linear(self.add("Squeeze", x, self.numbers(1)), "pooler.dense"))
-        self.nodes.append(helper.make_node("Identity", [self.linear(pooled, "classifier")], ["logits"]))
+        if "classifier.weight" in self.weights:
+            pooled = self.add("Tanh", self.linear(self.add("Squeeze", x, self.numbers(1)), "pooler.dense"))
+            x, name, shape = self.linear(pooled, "classifier"), "logits", ["batch", 1]
+        else:
+            name, shape = "last_hidden_state", ["batch", 1, self.width]
+        self.nodes.append(helper.make_node("Identity", [x], [name]))
         inputs = [
-            helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
-            for name in ("input_ids", "attention_mask", "token_type_ids")
+            helper.make_tensor_value_info(given, TensorProto.INT64, ["batch", "length"])
+            for given in ("input_ids", "attention_mask", "token_type_ids")
         ]
-        outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1])]
-        graph = helper.make_graph(self.nodes, "reranker", inputs, outputs, list(self.constants.values()))
+        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
+        graph = helper.make_graph(self.nodes, "bert", inputs, outputs, list(self.constants.values()))
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
 
 
@@ -127,7 +131,7 @@ def export(weights: Mapping[str, np.ndarray], target: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole.onnx"
-        onnx.save(CrossEncoder(weights).model(), whole)
+        onnx.save(Bert(weights).model(), whole)
         # Without `reduce_range`, sums of two products overflow 16 bits on processors without VNNI.
         quantize_dynamic(
             whole, target, op_types_to_quantize=["MatMul", "Gather"], per_channel=True, reduce_range=True,

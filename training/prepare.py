@@ -1,6 +1,8 @@
-"""Write the training data: `python training/prepare.py REPOSITORIES train.json.xz`.
+"""Write the training data: `python training/prepare.py REPOSITORIES train.json.xz [--embedder] [--without SETS]`.
 
-Needs Python alone. Beside the questions of the sources, a sentence or a few words of a passage ask for it.
+Needs Python, and numpy for `--without`. Beside the questions of the sources, a sentence or a few words of a passage ask
+for it. `--embedder` adds the sources that only the embedder reads. `--without` names a folder of development sets:
+a passage or question that has ten words in a row of one of their texts is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from data import SHORTEST, Group, read_all
+from data import FOR_EMBEDDER, SHORTEST, SOURCES, Group, read_all
+from overlap import Known
 
 WORD = re.compile(r"\b[A-Za-z][a-z]{3,}\b")
 KINDS = ("conversation", "science", "documentation", "code", "encyclopedia")
@@ -25,13 +28,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("repositories", type=Path)
     parser.add_argument("target", type=Path)
+    parser.add_argument("--embedder", action="store_true", help="read the further sources of the embedder")
+    parser.add_argument("--without", type=Path, help="a folder of development sets")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
+    sets = Known(arguments.without) if arguments.without else None
+    sources = (*SOURCES, *FOR_EMBEDDER) if arguments.embedder else SOURCES
     passages, groups, questions = list[str](), list[int](), list[tuple[str, int, int, int]]()
     known = list[str]()
     count = Counter[tuple[str, str]]()
-    for source, group in read_all(arguments.repositories, arguments.seed):
+    for source, whole in read_all(arguments.repositories, sources, arguments.seed):
+        group = without(whole, sets) if sets else whole
+        count[source, "passages left out"] += len(whole.passages) - len(group.passages)
         if group.kind != "code":
             known += rng.sample(words := sorted(set(WORD.findall(" ".join(group.passages)))), min(20, len(words)))
             if rng.random() < RENAMED:
@@ -52,8 +61,16 @@ def main() -> None:
     text = json.dumps(
         {"kinds": KINDS, "passages": passages, "ends": groups, "questions": questions}, ensure_ascii=False
     )
-    arguments.target.write_bytes(lzma.compress(text.encode("utf-8", "replace"), preset=4))
+    arguments.target.write_bytes(lzma.compress(text.encode("utf-8", "replace"), preset=9 | lzma.PRESET_EXTREME))
     print(f"{len(passages):,} passages, {len(questions):,} questions, {arguments.target.stat().st_size:,} bytes")
+
+
+def without(group: Group, sets: Known) -> Group:
+    """The group without passages and questions that are in a development set, nor questions about such passages."""
+    kept = [number for number, passage in enumerate(group.passages) if not sets.shares(passage)]
+    place = {None: None, **{number: new for new, number in enumerate(kept)}}
+    asked = [(text, place[at]) for text, at in group.questions if at in place and not sets.shares(text)]
+    return Group(group.kind, [group.passages[number] for number in kept], asked)
 
 
 def rename(group: Group, known: list[str], rng: random.Random) -> None:

@@ -17,155 +17,41 @@ import lzma
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import torch
 import torch.nn.functional as F
-from onnx import numpy_helper
+from bert import CLS, INNER, SEP, WIDTH, Bert, graph_weights, log
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-WIDTH, HEADS, INNER = 384, 12, 1536
-CLS, SEP, TOKENS, QUESTION = 101, 102, 192, 128
+TOKENS, QUESTION = 192, 128  # of a pair, and of the question in it
 POOL, LIST = 10, 8  # passages that the teacher scores for a question, and those of them that a step reads
 SHARE_WORDS, SAME_GROUP = 5, 2  # of the pool, beside the answer; the rest are random
-START = time.time()
-
-
-def log(*what: object) -> None:
-    print(f"[{time.time() - START:6.1f}]", *what, flush=True)
 
 
 # The model
 
 
-class Layer(nn.Module):
-    def __init__(self, inner: int) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
-        self.up = nn.Linear(WIDTH, inner)
-        self.down = nn.Linear(inner, WIDTH)
-        self.last = nn.LayerNorm(WIDTH, eps=1e-12)
-
-    def forward(self, x: Tensor, mask: Tensor, asks: Tensor) -> Tensor:
-        """The states `asks`, which may be some of x, after they have read x."""
-        weight, bias = self.qkv.weight, self.qkv.bias
-        (q,) = heads(F.linear(asks, weight[:WIDTH], bias[:WIDTH]), 1)
-        k, v = heads(F.linear(x, weight[WIDTH:], bias[WIDTH:]), 2)
-        read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = self.norm(asks + self.out(read.transpose(1, 2).reshape(asks.shape)))
-        return self.last(x + self.down(F.gelu(self.up(x))))
-
-
-def heads(x: Tensor, parts: int) -> Tensor:
-    rows, length, _ = x.shape
-    return x.view(rows, length, parts, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-
-
-class CrossEncoder(nn.Module):
+class CrossEncoder(Bert):
     """A BERT that gives one score for a pair of texts."""
 
+    heads = (("pooler", "pooler.dense"), ("classifier", "classifier"))
+
     def __init__(self, layers: int, inner: int) -> None:
-        super().__init__()
-        self.words = nn.Embedding(30522, WIDTH, padding_idx=0)
-        self.places = nn.Embedding(512, WIDTH)
-        self.types = nn.Embedding(2, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
-        self.layers = nn.ModuleList(Layer(inner) for _ in range(layers))
+        super().__init__(layers, inner)
         self.pooler = nn.Linear(WIDTH, WIDTH)
         self.classifier = nn.Linear(WIDTH, 1)
 
     def forward(self, tokens: Tensor, types: Tensor) -> tuple[Tensor, Tensor]:
         """The scores, and the last states that they are computed from."""
-        mask = (tokens != 0)[:, None, None, :]
-        last = len(self.layers) - 1
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        first, second = self.types.weight  # not looked up: the gradient of a table of two rows takes long
-        kinds = first + types[..., None] * (second - first)
-        x = self.norm(self.words(tokens) + kinds + self.places(places)[None])
-        for number, layer in enumerate(self.layers):
-            x = layer(x, mask, x if number < last else x[:, :1])
+        last = self.states(tokens, (tokens != 0)[:, None, None, :], types)[-1]
         with torch.autocast("cuda", enabled=False):
-            state = x[:, 0].float()
+            state = last[:, 0].float()
             return self.classifier(torch.tanh(self.pooler(state))).squeeze(-1), state
-
-    def named(self) -> dict[str, np.ndarray]:
-        """The weights by the names that BERT gives them."""
-        own = {name: value.detach().float().cpu().numpy() for name, value in self.state_dict().items()}
-        rename = {"words": "word_embeddings", "places": "position_embeddings", "types": "token_type_embeddings"}
-        named = {f"embeddings.{new}.weight": own[f"{old}.weight"] for old, new in rename.items()}
-        parts = {
-            "out": "attention.output.dense", "norm": "attention.output.LayerNorm", "up": "intermediate.dense",
-            "down": "output.dense", "last": "output.LayerNorm",
-        }  # fmt: skip
-        for end in ("weight", "bias"):
-            named[f"embeddings.LayerNorm.{end}"] = own[f"norm.{end}"]
-            named[f"pooler.dense.{end}"] = own[f"pooler.{end}"]
-            named[f"classifier.{end}"] = own[f"classifier.{end}"]
-            for number in range(len(self.layers)):
-                bert = f"encoder.layer.{number}"
-                for part, value in zip(
-                    ("query", "key", "value"), np.split(own[f"layers.{number}.qkv.{end}"], 3), strict=True
-                ):
-                    named[f"{bert}.attention.self.{part}.{end}"] = value
-                for old, new in parts.items():
-                    named[f"{bert}.{new}.{end}"] = own[f"layers.{number}.{old}.{end}"]
-        return named
-
-    def take(self, named: Mapping[str, np.ndarray], layers: Sequence[int]) -> None:
-        """Take weights by BERT's names, of these layers, and of their inner neurons those with the largest weights."""
-        own = {f"{new}.weight": named[f"embeddings.{old}_embeddings.weight"]
-               for new, old in (("words", "word"), ("places", "position"), ("types", "token_type"))}  # fmt: skip
-        for end in ("weight", "bias"):
-            own[f"norm.{end}"] = named[f"embeddings.LayerNorm.{end}"]
-            own[f"pooler.{end}"], own[f"classifier.{end}"] = named[f"pooler.dense.{end}"], named[f"classifier.{end}"]
-        inner = self.layers[0].up.out_features
-        for number, layer in enumerate(layers):
-            bert = f"encoder.layer.{layer}"
-            up, down = named[f"{bert}.intermediate.dense.weight"], named[f"{bert}.output.dense.weight"]
-            kept = np.sort(np.argsort(-np.linalg.norm(up, axis=1) * np.linalg.norm(down, axis=0))[:inner])
-            for end in ("weight", "bias"):
-                own[f"layers.{number}.qkv.{end}"] = np.concatenate(
-                    [named[f"{bert}.attention.self.{part}.{end}"] for part in ("query", "key", "value")]
-                )
-                own[f"layers.{number}.out.{end}"] = named[f"{bert}.attention.output.dense.{end}"]
-                own[f"layers.{number}.norm.{end}"] = named[f"{bert}.attention.output.LayerNorm.{end}"]
-                own[f"layers.{number}.up.{end}"] = named[f"{bert}.intermediate.dense.{end}"][kept]
-                own[f"layers.{number}.last.{end}"] = named[f"{bert}.output.LayerNorm.{end}"]
-            own[f"layers.{number}.down.weight"] = down[:, kept]
-            own[f"layers.{number}.down.bias"] = named[f"{bert}.output.dense.bias"]
-        self.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
-
-
-def teacher_weights(path: Path) -> dict[str, np.ndarray]:
-    """The weights of the int8 graph in 32 bits, by BERT's names."""
-    graph = onnx.load(path).graph
-    kept = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
-
-    def whole(name: str) -> np.ndarray:
-        return (kept[f"{name}_quantized"].astype(np.float32) - kept[f"{name}_zero_point"].astype(np.float32)) * kept[
-            f"{name}_scale"
-        ]
-
-    named = {
-        name.removeprefix("bert."): value for name, value in kept.items()
-        if value.dtype == np.float32 and (name.endswith(".bias") or "LayerNorm" in name)
-    }  # fmt: skip
-    for part in ("word", "position", "token_type"):
-        named[f"embeddings.{part}_embeddings.weight"] = whole(f"bert.embeddings.{part}_embeddings.weight")
-    for node in graph.node:
-        if node.op_type == "MatMulInteger" and "/encoder/" in node.name:
-            name = node.name.strip("/").removesuffix("/MatMul_quant").replace("/", ".").removeprefix("bert.")
-            named[f"{name}.weight"] = whole(node.input[1].removesuffix("_quantized")).T.copy()
-    named["pooler.dense.weight"] = whole("bert.pooler.dense.weight").T.copy()
-    named["classifier.weight"] = whole("classifier.weight").reshape(1, WIDTH)
-    return named
 
 
 # Texts and pairs, all of them on the GPU
@@ -320,10 +206,7 @@ def prepared(arguments: argparse.Namespace, data: dict, tokenizer: Tokenizer, te
 
 def train(model: CrossEncoder, data: Data, arguments: argparse.Namespace, watch: Watch | None) -> None:
     """Learn the teacher's scores, as they are and as an order, its last states, and perhaps the known answers."""
-    decay = [one for one in model.parameters() if one.dim() > 1]
-    plain = [one for one in model.parameters() if one.dim() < 2]
-    groups = [{"params": decay, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=arguments.rate, fused=True)
+    optimizer = model.optimizer(arguments.rate)
     model.train()
     start, step, seen, reported = time.time(), 0, 0, 0.0
     total = torch.zeros(4, device="cuda")
@@ -359,15 +242,11 @@ def train(model: CrossEncoder, data: Data, arguments: argparse.Namespace, watch:
         if time.time() - start > reported + 60:
             reported = time.time() - start
             log(f"step {step}, {seen * LIST:,} pairs, losses {[round(v, 4) for v in total.tolist()]}")
-            save(model, arguments.target)
+            model.save(arguments.target)
             if watch:
                 log("   ", watch.line(model, "tune"))
                 model.train()
     log(f"{step} steps, {seen * LIST:,} pairs, losses {[round(v, 4) for v in total.tolist()]}")
-
-
-def save(model: CrossEncoder, target: Path) -> None:
-    np.savez(target, **{name: value.astype(np.float16) for name, value in model.named().items()})
 
 
 # Evaluation while training
@@ -440,7 +319,7 @@ def main() -> None:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True
-    weights = teacher_weights(arguments.teacher / "model.onnx")
+    weights = graph_weights(arguments.teacher / "model.onnx")
     teacher = CrossEncoder(12, INNER).cuda()
     teacher.take(weights, range(12))
     watch = Watch(arguments.watch, tokenizer) if arguments.watch else None
@@ -454,7 +333,7 @@ def main() -> None:
     train(student, data, arguments, watch)
     if watch:
         log("student:", watch.line(student, "tune"))
-    save(student, arguments.target)
+    student.save(arguments.target)
     log(f"{arguments.target}: {arguments.target.stat().st_size:,} bytes")
 
 

@@ -149,6 +149,19 @@ _ALL = (
         ),
     ),
     Model(
+        name="small-embedder", repository="training/README.md",  # made from arctic-embed-s
+        revision="", licence="Apache-2.0", kind="embedder", dimension=384, max_tokens=512, pooling="cls",
+        query_prefix="Represent this sentence for searching relevant passages: ",
+        files=(
+            ModelFile(
+                "model.onnx", 19_831_665, "2ee76afefcc5c1c32511ee9971f9e50281e15d134e5401b4fb1de4d9d3ee2833",
+            ),
+            ModelFile(
+                "tokenizer.json", 742_332, "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
+            ),
+        ),
+    ),
+    Model(
         name="small-reranker", repository="training/README.md",  # made from minilm-l12-reranker
         revision="", licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320, pooling="logit",
         files=(
