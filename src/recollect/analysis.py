@@ -124,6 +124,10 @@ class Analyzer:
             chunks.spelled.clear()
         return chunks.spelled
 
+    def term(self, word: str) -> str:
+        """The term of one word of small letters; empty for a stop word. Nothing is cached: most words are asked once."""
+        return "" if word in _stopwords(self.language) else _stem(self.language, word)[:MAX_TERM]
+
     def query(self, text: str) -> list[str]:
         """The terms of a query, each as often as it occurs: no stop words, unless it has nothing else.
 

@@ -73,10 +73,8 @@ def _one_edit(word: str, analyzer: Analyzer, known: Known) -> dict[str, tuple[st
     """Terms of visible records → a word that is one edit away and has this term, and how many records have it."""
     spelled: dict[str, str] = {}
     for edited in sorted(edits(word)):
-        if len(word) > SAME_FIRST or edited[0] == word[0]:
-            tokens = [token for token in analyzer.tokens(edited) if not token.stop]
-            if len(tokens) == 1:
-                spelled.setdefault(tokens[0].term, edited)
+        if (len(word) > SAME_FIRST or edited[0] == word[0]) and (term := analyzer.term(edited)):
+            spelled.setdefault(term, edited)
     return {term: (spelled[term], count) for term, count in known(list(spelled)).items()}
 
 
