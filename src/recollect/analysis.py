@@ -125,7 +125,7 @@ class Analyzer:
         return chunks.spelled
 
     def term(self, word: str) -> str:
-        """The term of one word of small letters; empty for a stop word. Nothing is cached: most words are asked once."""
+        """The term of one word of small letters; empty for a stop word. Not cached: most words are asked once."""
         return "" if word in _stopwords(self.language) else _stem(self.language, word)[:MAX_TERM]
 
     def query(self, text: str) -> list[str]:

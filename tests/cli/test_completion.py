@@ -106,7 +106,7 @@ def test_bash_completes_flags(bash):
 @in_bash
 def test_bash_completes_values_of_flags(bash, environment):
     """Choices, and values from the settings: methods, models, classes, sources."""
-    assert bash("list", "--kind", "") == ["fact", "chunk"]
+    assert bash("list", "--kind", "") == ["fact", "chunk", "turn"]
     assert bash("completion", "") == ["bash", "zsh", "fish"]
     assert bash("service", "install", "x", "--platform", "s") == ["systemd"]
     assert bash("search", "--fusion", "") == list(METHODS)
