@@ -158,8 +158,9 @@ def test_unknown_language_is_refused_before_anything_is_done(run, notes):
     assert run("language").out == "english\n"
 
 
-def test_worse_language_is_kept_out(run, home):
+def test_worse_language_is_kept_out(run, home, monkeypatch):
     """Plural questions of German notes are answered with German stems, and not with English ones."""
+    monkeypatch.setenv("RECOLLECT_SEARCH_TYPOS", "false")  # by which a plural is found as a misspelled singular
     folder = home / "set"
     folder.mkdir()
     starts = ("Bind", "Leit", "Rein", "Klar", "Frei", "Wohn", "Ord", "Zeich", "Hoff", "Send")
