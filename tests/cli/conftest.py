@@ -41,11 +41,13 @@ def run(home, capsys, monkeypatch):
     """Runs a command in this process and returns its output."""
 
     def call(*words, stdin=""):
+        import gc
         import io
         import sys
 
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
         code = main([str(word) for word in words])
+        gc.collect(0)  # a command leaves its garbage to the end of its process; here that would be gigabytes of models
         captured = capsys.readouterr()
         return Ran(code, captured.out, captured.err)
 
