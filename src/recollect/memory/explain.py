@@ -99,13 +99,14 @@ def _why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any],
     if first.stage == "found":
         return verdict
     path = record.path or ""
-    stale = freshness(path, store.files.states([path]).get(path)) if path else ""
+    file = store.files.states([path]).get(path) if path else None
+    stale = freshness(path, file) if path else ""
     if stale in ("changed", "missing") and not run.hidden:
         state = "has changed" if stale == "changed" else "is missing"
         reason = f"the file {state} since it was indexed; as it was then, {first.reason}"
-        root = store.files.states([path])[path].root
-        if stale == "missing" and not Path(root).exists():
-            return replace(verdict, stage=stale, reason=reason, advice=f"recollect folders remove {shlex.quote(root)}")
+        if stale == "missing" and file and not Path(file.root).exists():
+            advice = f"recollect folders remove {shlex.quote(file.root)}"
+            return replace(verdict, stage=stale, reason=reason, advice=advice)
         if stale == "missing":  # indexing the nearest folder that exists removes the file
             path = str(next(folder for folder in Path(path).parents if folder.is_dir()))
         return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(path)}")

@@ -137,7 +137,7 @@ def test_folder_that_goes_and_comes_back(begin, notes, texts):
     (notes / "a.md").write_text("the first of two lives")
     watcher = begin(notes)
     shutil.rmtree(notes)
-    eventually(lambda: any("is not a folder" in error for error in watcher.errors), lambda: watcher.passes)
+    eventually(lambda: any("is not there any more" in error for error in watcher.errors), lambda: watcher.passes)
     notes.mkdir()
     (notes / "b.md").write_text("the second of two lives")
     eventually(lambda: "b.md" in texts(), lambda: watcher.errors)
