@@ -161,7 +161,7 @@ def test_search_warnings_are_logged(stocked, open_memory, caplog):
         ({"k": 3, "limit": 4}, UsageError, "two names"),
         ({"sources": ["web"]}, UsageError, "unknown source"),
         ({"options": {"user": ""}}, UsageError, "user"),
-        ({"since": "one day"}, UsageError, "not a time"),
+        ({"since": "soon"}, UsageError, "not a time"),
     ],
 )
 def test_wrong_options_are_refused_at_construction(stocked, said, error, words):

@@ -51,7 +51,7 @@ BAD_RECORDS: dict[str, dict[str, Any]] = {
     "three lines": {"lines": [1, 2, 3]},
     "lines of text": {"lines": ["a", "b"]},
     "lines of a number": {"lines": 7},
-    "no time": {"created_at": "yesterday"},
+    "no time": {"created_at": "soon"},
     "empty time": {"created_at": ""},
     "half a time": {"happened_at": "2026-13-01"},
     "a time of a number": {"expires_at": 1_700_000_000},

@@ -23,7 +23,7 @@ from recollect.models.hashing import HashingEmbedder
 from recollect.types import Answer, Put, Record, Result, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")
-STAGES = ("files", "decay", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded", "freshness")
+STAGES = ("files", "decay", "time", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded", "freshness")
 
 
 @pytest.fixture(scope="module")
