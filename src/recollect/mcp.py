@@ -218,8 +218,9 @@ class MemoryTools:
 
     @_tool(READS, since=OPTIONS["since"], limit=OPTIONS["limit"])
     def memory_recent(self, since: str, limit: int) -> CallToolResult:
-        """List the newest records, newest first: what was learned lately, or since a time."""
-        records = self.memory.list(limit=limit, since=since or None)
+        """List the newest records, newest first, of trusted origins: what was learned lately, or since a time."""
+        trusted = self.memory.settings.search.trusted_origins
+        records = self.memory.list(limit=limit, since=since or None, origin=trusted)
         return _result({"results": [brief_record(record) for record in records]})
 
     @_tool(READS, id=ID)

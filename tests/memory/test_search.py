@@ -747,6 +747,7 @@ def test_trace_lists_sources_and_stages(memory: Memory) -> None:
         "confidence",
         "files",
         "decay",
+        "time",
         "importance",
         "threshold",
         "newer",
