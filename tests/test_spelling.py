@@ -79,3 +79,10 @@ def test_common_words_of_the_language_are_not_misspelled():
     """Words that any English text may have stay as they are, though no record has them; others are corrected."""
     text = "everyone heading dishwsher"
     assert words_of(text, [token.term for token in ENGLISH.tokens(text)], ENGLISH).keys() == {"dishwsher"}
+
+
+def test_very_long_word_is_not_corrected():
+    """The edits of twenty thousand letters would take ten gigabytes."""
+    word = "x" * 20_000
+    assert words_of(word, [word], ENGLISH) == {}
+    assert words_of(word, [token.term for token in ENGLISH.tokens(word)], ENGLISH) == {}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from recollect.analysis import Analyzer
 
 LEAST_LETTERS = 4  # of a word that is corrected: most words of three letters are one edit away from each other
+MOST_LETTERS = 30  # of a word that is corrected: the edits of a word are as many as its letters, and as long
 FAR_LETTERS = 8  # of a word that may have two edits
 SAME_FIRST = 5  # up to so many letters, the first one must be right
 MOST_NEAR = 3  # words that one unknown word is expanded to
@@ -46,9 +47,13 @@ def words_of(text: str, unknown: Collection[str], analyzer: Analyzer) -> dict[st
     common = shares(analyzer.language)
     for token in analyzer.tokens(text):
         word = text[token.start : token.end].lower()
-        if token.term in unknown and token.term not in common and word.isalpha() and len(word) >= LEAST_LETTERS:
+        if token.term in unknown and token.term not in common and _is_plain(word):
             words.setdefault(word, token.term)
     return dict(list(words.items())[:MOST_UNKNOWN])
+
+
+def _is_plain(word: str) -> bool:
+    return word.isalpha() and LEAST_LETTERS <= len(word) <= MOST_LETTERS
 
 
 def expand(

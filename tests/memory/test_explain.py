@@ -23,7 +23,9 @@ from recollect.models.hashing import HashingEmbedder
 from recollect.types import Answer, Put, Record, Result, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")
-STAGES = ("files", "decay", "time", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded", "freshness")
+STAGES = (
+    "files", "decay", "time", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded", "freshness",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -760,7 +760,7 @@ def test_trace_lists_sources_and_stages(memory: Memory) -> None:
     for one, two in itertools.pairwise(trace.stages):
         assert one.left == two.given
     assert trace.stages[-1].left == len(answer.results) == 5
-    threshold = trace.stages[4]
+    threshold = trace.stages[5]
     assert trace.filtered["threshold"] == threshold.given - threshold.left > 0
     assert (trace.filtered["scope"], trace.filtered["superseded"]) == (0, 0)
     assert trace.warnings == ()
