@@ -128,3 +128,11 @@ def test_pasted_text_is_plain():
     for text in ('<Bart>: "I do magic."\n<Ada>: "Where?"', 'He said "keep it real" ' + "and went on " * 20):
         (part,) = parse(text).parts
         assert part.value == text
+
+
+def test_question_has_fields_only():
+    """A title in quotation marks need not be in the answer; a field still narrows."""
+    (part,) = parse('What did Caroline learn from "Becoming Nicole"?').parts
+    assert part.kind == "text"
+    assert [part.kind for part in parse('who said "no" tag:work -often?').parts] == ["text", "field", "text"]
+    assert parse('is "this open?').notes == ()

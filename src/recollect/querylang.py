@@ -59,7 +59,10 @@ def parse(text: str) -> ParsedQuery:
     if len(text) > LONGEST or "\n" in text or not _MAY_HAVE.search(text):
         return ParsedQuery((QueryPart("text", text, text),))
     parts, notes, end = list[QueryPart](), list[str](), 0
+    question = text.rstrip().endswith("?")
     for match in re.finditer(_OPERATOR, text, re.VERBOSE):
+        if question and not match["field"]:  # it may name a title in quotation marks, which the answer need not do
+            continue
         if match["open"]:
             notes.append(f"the quotation mark before {_word_at(text, match.end())!r} is not closed: it is plain text")
             continue

@@ -135,14 +135,14 @@ def test_index_is_for_its_owner_alone(open_store: Callable[..., SqliteStore], pa
     assert store.status()["bytes"] >= path.stat().st_size + sum(file.stat().st_size for file in place.iterdir())
 
 
-def test_no_word_is_in_the_files(open_store: Callable[..., SqliteStore], path: Path) -> None:
-    """Only the names of scopes."""
+def test_no_text_is_in_the_files(open_store: Callable[..., SqliteStore], path: Path) -> None:
+    """Only the names of scopes, and terms each by itself: no text, tag, category or id."""
     store = open_store()
     add(store, *range(30), scope=Scope(user="ada"), title="Weather", tags=("birds",), category="nature")
     by_words(store, "heron"), by_vector(store, "x")
     raw = b"".join(file.read_bytes() for file in Path(f"{path}-index").iterdir())
     assert b"ada" in raw
-    assert not [word for word in (b"heron", b"Weather", b"weather", b"birds", b"nature", b"r17") if word in raw]
+    assert not [word for word in (b"Weather", b"birds", b"nature", b"r17") if word in raw]
 
 
 @pytest.mark.parametrize("seed", range(6))

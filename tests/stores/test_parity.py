@@ -93,14 +93,13 @@ def same_by_words(file: Memory, server: Memory, question: str) -> bool:
     """Whether both give the same by words, among all records and in one category."""
     for options in ({}, {"category": ["openclaw_docs"]}):
         said = {"sources": ["keyword"], "limit": 10, "decay": False, "importance_weight": 0.0, **options}
-        if not same_but_for_ties(*(ranked(memory.search(question, **said)) for memory in (file, server))):
+        if not same_but_for_ties(*(ranked(memory.search(question, plain=True, **said)) for memory in (file, server))):
             return False
     return True
 
 
 def overlap(file: Memory, server: Memory, question: str) -> float:
     """The share of the first ten that both give."""
-    first, second = (
-        {result.record.id for result in memory.search(question, limit=10).results} for memory in (file, server)
-    )
+    answers = (memory.search(question, limit=10, plain=True) for memory in (file, server))
+    first, second = ({result.record.id for result in answer.results} for answer in answers)
     return len(first & second) / max(1, len(first))

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from recollect.stores.sqlite import SqliteStore, visible
 from recollect.stores.sqlite.rows import Connection
-from recollect.stores.sqlite.views import View
 from recollect.types import Filter, Put, Record
 
 
@@ -131,10 +131,10 @@ def test_visible_set_is_built_once_for_many_threads(store: SqliteStore, monkeypa
     add(store, "a")
     select, built = visible._select, []
 
-    def counted(connection: Connection, where: Filter, view: View) -> visible.Visible:
+    def counted(connection: Connection, where: Filter, *more: Any) -> visible.Visible:
         built.append(where)
         threading.Event().wait(0.05)
-        return select(connection, where, view)
+        return select(connection, where, *more)
 
     monkeypatch.setattr(visible, "_select", counted)
     with ThreadPoolExecutor(4) as pool:

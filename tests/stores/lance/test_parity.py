@@ -79,5 +79,5 @@ def moved(source: Memory, target: Memory) -> None:
 
 def top_ten(memory: Memory, question: str) -> dict[str, float | None]:
     """The ten nearest records with their similarities."""
-    answer = memory.search(question, sources=["vector"], limit=10)
+    answer = memory.search(question, sources=["vector"], limit=10, plain=True)
     return {result.record.id: result.similarity for result in answer.results}

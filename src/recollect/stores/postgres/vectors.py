@@ -13,7 +13,7 @@ from psycopg import errors as pg
 from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.connections import Connection
-from recollect.stores.postgres.database import DIALECT, PostgresDatabase
+from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.rows import COLUMNS, ranked_rows, row_reader
 from recollect.stores.postgres.wording import FilteredRows, filtered_rows
 from recollect.stores.rows import Condition, check_dimension, passage_hash
@@ -116,12 +116,12 @@ class PostgresVectors(VectorIndex):
             return {key: _unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        condition, values = DIALECT.matching(where) if where else ("true", [])
         with self._database.read(where.scope if where else self.scope) as connection:
+            condition, values = filtered_rows(connection, where).condition if where else ("true", [])
             rows = connection.execute(
-                "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM"
-                f" (SELECT title, text FROM {self._table} AS vectors JOIN records USING (row)"
-                f" WHERE vector IS NULL AND {condition} ORDER BY vectors.row DESC LIMIT %s) AS without",
+                "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM records"
+                f" WHERE row IN (SELECT row FROM {self._table} WHERE vector IS NULL AND {condition}"
+                " ORDER BY row DESC LIMIT %s)",
                 [*values, limit],
             )
             return [passage for (passage,) in rows]
