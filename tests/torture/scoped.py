@@ -39,7 +39,7 @@ TIMES = {
 """What differs between two runs: times, and the size of a block that has ids made by the store in it."""
 
 JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-MADE = re.compile(r"[0-9a-f]{32}")
+MADE = re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{32}|[0-9a-f]{8})(?![0-9a-f])")  # an id, or its short form
 WHEN = re.compile(r"\d{4}-\d\d-\d\d(?:T[0-9:.]+Z)?")
 FENCE = re.compile(r'memory key="[a-z]+"')
 """The key of a recall block, which is drawn from the text and from the ids in it."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from recollect.types.records import short_id
 from recollect.web import workers
 
 from .scoped import OFFERED, SCOPES, SURFACES, Side, difference, foreign, sees, side
@@ -81,7 +82,7 @@ class Walk:
         """An agent adds a record, whose id the store makes: a different one in each."""
         for one in self.holders(caller):
             made = one._by_mcp(caller, "add", fields)[1][1]["result"]["structuredContent"]["id"]
-            one.made[made] = key
+            one.made |= {made: key, short_id(made): key}
         self.counts["changes"] += 1
 
     def holders(self, name: str) -> list[Side]:
