@@ -68,8 +68,9 @@ def _fill(connection: apsw.Connection, version: int, count: int) -> None:
     if version < FOLDER_INDEX:
         connection.execute(FTS)
     rows = list(_records(count))
-    names = LASTING["records"].split(", ")
-    connection.executemany(f"INSERT INTO records VALUES ({', '.join(f':{name}' for name in names)})", rows)
+    columns = LASTING["records"]
+    values = ", ".join(f":{name}" for name in columns.split(", "))
+    connection.executemany(f"INSERT INTO records ({columns}) VALUES ({values})", rows)
     vectors = embedder.passages([passage_of(row["title"], row["text"]) for row in rows])
     for row, vector in zip(rows, vectors, strict=True):
         if row["passage"]:
