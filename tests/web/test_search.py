@@ -41,7 +41,7 @@ def test_search_equals_memory_search(api, shared, stocked):
     answer = api.post("/v1/search", json=body).json()
     with Memory.open(shared.store, embedder="hashing:64", settings=Settings()) as memory:
         expected = answer_dict(memory.search(body["query"], limit=2), explain=True)
-    assert set(answer) == set(expected)
+    assert set(answer) == {*expected, "matched"}
     assert answer["results"][0] == expected["results"][0]
     assert answer["fusion"] == expected["fusion"]
     assert answer["results"][0]["id"] == stocked["key"]
@@ -56,7 +56,7 @@ def test_every_search_option_is_accepted(api, stocked):
         "text_weight": 2, "vector_weight": 0.5, "decay": True, "half_life_days": 30, "importance_weight": 0.5,
         "mmr": True,
         "mmr_lambda": 0.5, "prefer_newer": True, "min_score": 0.1, "confidence": False, "rerank": False, "hyde": False,
-        "rerank_ms": 100, "by": "chunk", "origin": ["user"],
+        "rerank_ms": 100, "by": "chunk", "origin": ["user"], "plain": True, "typos": True, "dates": True, "typing": True,
         "budget_ms": 60_000, "category": ["home"], "tags": ["key"], "kind": "fact", "since": "2019-01-01",
         "until": "2999-01-01", "superseded": True, "scope": {"user": "ada"}, "any_scope": False, "explain": True,
     }  # fmt: skip
@@ -144,7 +144,7 @@ def test_impossible_time_budget_is_an_error(api):
 def test_settings_are_listed_with_the_caller(api):
     """Every search setting by its name, the caller and the version."""
     answer = api.get("/v1/settings").json()
-    assert set(answer) == {"search", "controls", "vectors", "caller", "version"}
+    assert set(answer) == {"search", "controls", "vectors", "caller", "version", "sample"}
     assert set(answer["search"]) == {field.name for field in dataclasses.fields(Settings().search)}
     assert answer["version"] == __version__
 
