@@ -56,7 +56,8 @@ def test_every_search_option_is_accepted(api, stocked):
         "text_weight": 2, "vector_weight": 0.5, "decay": True, "half_life_days": 30, "importance_weight": 0.5,
         "mmr": True,
         "mmr_lambda": 0.5, "prefer_newer": True, "min_score": 0.1, "confidence": False, "rerank": False, "hyde": False,
-        "rerank_ms": 100, "by": "chunk", "origin": ["user"], "plain": True, "typos": True, "dates": True, "typing": True,
+        "rerank_ms": 100, "by": "chunk", "origin": ["user"], "plain": True, "typos": True, "dates": True,
+        "typing": True,
         "budget_ms": 60_000, "category": ["home"], "tags": ["key"], "kind": "fact", "since": "2019-01-01",
         "until": "2999-01-01", "superseded": True, "scope": {"user": "ada"}, "any_scope": False, "explain": True,
     }  # fmt: skip
