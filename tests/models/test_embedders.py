@@ -29,9 +29,10 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_built_in_embedders_are_listed():
     """The default first."""
-    assert EMBEDDERS.names()[:7] == [
+    assert EMBEDDERS.names()[:8] == [
         "arctic-embed-s",
         "bge-small-en",
+        "small-embedder",
         "hashing",
         "openai",
         "ollama",
