@@ -76,7 +76,7 @@ def test_search_draws_a_line_above_unlikely_results(run, meaning):
     found = run("search", "where is the spare key of the boathouse under the blue pot")
     above, line, below = found.out.partition("— below: probably unrelated —\n")
     assert line
-    assert "1. The spare key" in above
+    assert "The spare key of the boathouse" in above
     assert "The printer is blue." in below
     none = run("search", "what do blue herons eat in winter near frozen lakes")
     assert none.code == 0
