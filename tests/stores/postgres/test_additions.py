@@ -131,13 +131,13 @@ def test_tallies_are_merged(store: PostgresStore, monkeypatch: pytest.MonkeyPatc
 def test_record_with_its_vector_is_one_commit(place: str) -> None:
     """Also where the record is not new, and then it has the new vector.
 
-    Other databases of the server count their commits on the same counter: the least of three adds is taken.
+    Other databases of the server count their commits on the same counter: the least of twelve adds is taken.
     """
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("An egret.", id="old")
         with memory.store._database.connect() as other:
             commits = "SELECT pg_current_xact_id()::text::bigint"
-            for kind, keys in (("heron", ["new1", "new2", "new3"]), ("stork", ["old"] * 3)):
+            for kind, keys in (("heron", [f"new{n}" for n in range(12)]), ("stork", ["old"] * 12)):
                 taken = []
                 for number, key in enumerate(keys):
                     before = other.execute(commits).fetchone()[0]
@@ -147,7 +147,7 @@ def test_record_with_its_vector_is_one_commit(place: str) -> None:
                 text = f"A {kind} {len(keys) - 1}."
                 assert memory.search(text, sources=["vector"]).results[0].record.id == keys[-1]
         assert memory.status()["vectors"]["without"] == 0
-        assert memory.store._database.one("SELECT count(*) FROM embeddings") == (4,)
+        assert memory.store._database.one("SELECT count(*) FROM embeddings") == (13,)
 
 
 def test_vector_of_a_refused_text_is_not_saved(store: PostgresStore) -> None:
