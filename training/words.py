@@ -1,7 +1,7 @@
 """Make src/recollect/words.txt: `python training/words.py`.
 
-The words are those of BERT's vocabulary (google-research/bert, Apache-2.0), which the tokenizer of our embedder has: about
-20,000 English words and names that are common in books and encyclopedias. The table has their terms.
+The words are those of BERT's vocabulary (google-research/bert, Apache-2.0), which the tokenizer of our embedder has:
+about 20,000 English words and names that are common in books and encyclopedias. The table has their terms.
 """
 
 import json

@@ -67,7 +67,7 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "completion": ("configuration", "Print a completion script for your shell."),
 }
 
-YOUNG_OBJECTS = 20_000  # new objects between two collections; Python's own number is 700
+YOUNG_OBJECTS = 100_000  # new objects between two collections: more than a search makes; Python's own number is 700
 
 SYNONYMS = {  # names that newcomers try → the command they mean
     "remember": "add", "store": "add", "save": "add", "find": "search", "query": "search", "ask": "recall",

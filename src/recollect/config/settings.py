@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
-from recollect.config.toml import lines, most_parts, set_values
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
@@ -236,6 +235,8 @@ def _from_file(path: Path) -> dict[str, Origin]:
 def _read(content: bytes, path: Path) -> dict[str, Origin]:
     import tomllib  # most users have no settings file
 
+    from recollect.config.toml import lines, most_parts
+
     values: dict[str, Origin] = {}
     try:
         text = content.decode("utf-8")
@@ -269,6 +270,8 @@ def read_project(file: ProjectFile) -> dict[str, Origin]:
     values = _read(file.content, file.path)
     refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in USER_ONLY]
     if refused:
+        from recollect.config.toml import lines
+
         found = lines(file.content.decode("utf-8"))
         names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
         language = "; `recollect language` sets the language" if "language" in refused else ""
@@ -318,6 +321,7 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
     import shutil
     import tomllib
 
+    from recollect.config.toml import set_values
     from recollect.disk import write_private
 
     try:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -179,7 +178,7 @@ class SqlFiles(SqlPart, Files):
 def _create_chunk_key(connection: Any) -> str:
     """If two processes create it at once, that of the first is used."""
     create = "INSERT INTO meta VALUES ('chunk_key', %s) ON CONFLICT (key) DO NOTHING"
-    connection.execute(create, (secrets.token_hex(32),))
+    connection.execute(create, (os.urandom(32).hex(),))
     return meta(connection, "chunk_key") or ""
 
 
