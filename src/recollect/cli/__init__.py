@@ -168,7 +168,7 @@ def _without_command(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one return for each way to end)
     """Run a command and return its exit code: 0 found or done, 1 nothing found, 2 wrong usage, 3 failed."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words, output = list(sys.argv[1:] if arguments is None else arguments), sys.stdout
     _collect_rarely()
     try:
         color = False if os.environ.get("NO_COLOR") else None
@@ -183,11 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one 
         echo("interrupted; everything stored so far is kept", err=True)
         return 130
     except (SystemExit, BrokenPipeError) as stop:
-        # click exits when the reader of a pipe has closed it (`| head`).
-        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+        # When the reader of a pipe has closed it (`| head`), click replaces the output and exits.
+        if isinstance(stop, SystemExit) and sys.stdout is output:
             return int(stop.code or 0)
         # A closed pipe is no error; without this the interpreter would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
         return 0
     except OSError as error:
         return _failed(FailedError(f"cannot write the output: {error.strerror or error}"), words)
