@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.config.sources import RETRIEVERS
-from recollect.errors import UsageError
+from recollect.errors import FailedError, UsageError
 from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_documents
-from recollect.evaluation.files import file_names, write_files
 from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import reason
@@ -23,11 +23,11 @@ Options: TypeAlias = Mapping[str, Any]  # some settings of `[search]`, by name
 Bars: TypeAlias = Callable[[str], Progress | None]  # makes a progress bar with a label
 OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]  # opens the memory that a set is measured on
 BATCH = 1000  # documents stored per transaction
+LONGEST_NAME = 80  # characters of a document's id in the name of its file
 DEPTH = 200  # how deep the sources are read by default: as deep as any setting that is tried
 MEASURE = "nDCG@10"
 LIMIT = 100  # results of a ranking that are scored, where no measure reads more
-
-AS_WRITTEN: Options = {"plain": True}  # a judged question may quote, and means no operator of the query language
+AS_WRITTEN: Options = {"plain": True}  # quotes in a judged question are not operators of the query language
 TOP = 10  # results of a ranking that are compared between settings
 MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 
@@ -96,6 +96,51 @@ def _index_files(
     memory.index(folder, embed=False, reading=reading)
 
 
+def file_names(corpus: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Name the file of every document after its id: file name → id.
+
+    Names differ also where a file system ignores case. Each consists of letters, digits, dots, dashes and underscores.
+    """
+    names: dict[str, str] = {}
+    lower = set[str]()
+    for row in corpus:
+        name = stem = re.sub(r"[^\w.-]+", "-", row["_id"], flags=re.ASCII).strip("-.")[:LONGEST_NAME] or "document"
+        number = 1
+        while name.lower() in lower:
+            number += 1
+            name = f"{stem}-{number}"
+        lower.add(name.lower())
+        names[f"{name}.md"] = row["_id"]
+    return names
+
+
+def write_files(corpus: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write every document as a markdown file. A folder that exists is complete: it gets its name last."""
+    if folder.is_dir():
+        return
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent) as beside:
+            new = Path(beside, folder.name)
+            new.mkdir()
+            for name, row in zip(file_names(corpus), corpus, strict=True):
+                new.joinpath(name).write_text(markdown(row), encoding="utf-8", errors="replace", newline="")
+            new.rename(folder)
+    except OSError as error:
+        if folder.is_dir():  # another process was faster
+            return
+        message = f"{folder} cannot be written: {error.strerror or error}"
+        raise FailedError(message, hint="check the disk and the permissions of the cache folder") from error
+
+
+def markdown(row: Mapping[str, Any]) -> str:
+    """Return a document's text below its title as a heading, unless the text begins with that heading."""
+    heading, text = f"# {' '.join(row['title'].split())}", row["text"]
+    if heading == "# ":
+        return text or "-"
+    return text if text.lstrip().split("\n", 1)[0].strip() == heading else f"{heading}\n\n{text}"
+
+
 @dataclass(frozen=True, slots=True)
 class Targets:
     """The judged documents found in the user's own store: `paths` maps each judged file name to its path there."""
@@ -109,17 +154,6 @@ class Targets:
         return replace(dataset, qrels={
             key: {self.paths.get(name, name): grade for name, grade in grades.items()} for key, grades in judgments
         })  # fmt: skip
-
-    def run(self, run: Run, memory: Memory, qrels: Mapping[str, Mapping[str, int]]) -> Run:
-        """Where files are judged, replace chunks by their files, each at the rank of its first chunk."""
-        if not self.paths:
-            return run
-        ids = {document for ranking in run.values() for document in ranking}
-        paths = {record.id: record.path or record.id for record in memory.store.records.get(sorted(ids))}
-        return {
-            key: by_place(name if name in qrels.get(key, {}) else paths.get(name, name) for name in ranking)
-            for key, ranking in run.items()
-        }
 
 
 def find_targets(memory: Memory, dataset: Dataset) -> Targets:
@@ -231,21 +265,22 @@ class JudgedSet:
         return bool(self.documents or (self.targets and self.targets.paths))
 
     def run(self, options: Options, *, limit: int) -> Run:
-        """Rank the results of every question: files where files are judged, else records."""
+        """Rank the results of every question. Where files are judged, a file has the rank of its first chunk."""
         as_shown = self.targets or self.dataset.as_files
         run = self.recording.run(options if as_shown else {"by": "chunk", **options}, limit=limit)
-        if self.targets:
-            return self.targets.run(run, self.recording.memory, self.dataset.qrels)
-        return self._documents_of(run) if self.dataset.as_files else run
-
-    def _documents_of(self, run: Run) -> Run:
-        """Replace every chunk by the document whose file it is from, each at the rank of its first chunk."""
-        ids = sorted({key for ranking in run.values() for key in ranking})
-        records = {record.id: self._document(record) for record in self.recording.memory.store.records.get(ids)}
-        return {key: by_place(records[name] for name in ranking) for key, ranking in run.items()}
+        if not self.counts_files:
+            return run
+        ids, qrels = sorted({key for ranking in run.values() for key in ranking}), self.dataset.qrels
+        names = {record.id: self._document(record) for record in self.recording.memory.store.records.get(ids)}
+        return {
+            key: by_place(name if name in qrels.get(key, {}) else names.get(name, name) for name in ranking)
+            for key, ranking in run.items()
+        }
 
     def _document(self, record: Record) -> str:
-        return self.documents.get(record.path or "", record.id)
+        """The name by which a record's file is judged; without files, the record's id."""
+        path = record.path or record.id
+        return path if self.targets and self.targets.paths else self.documents.get(path, record.id)
 
     def confidences(self, options: Options, *, exclude_self: bool = False) -> list[list[tuple[float, bool]]]:
         """For each question, the confidence of the first results and whether they are relevant; none is left out.
@@ -256,12 +291,9 @@ class JudgedSet:
         judged = []
         for key, results in self.recording.results(options):
             grades, itself = self.dataset.qrels[key], key.removeprefix(self.dataset.prefix) if exclude_self else None
-            records = [(result.record, result.confidence or 0.0) for result in results]
-            others = [(record, confidence) for record, confidence in records if self._document(record) != itself]
-            judged.append([
-                (confidence, max(grades.get(self._document(record), 0), grades.get(record.path or "", 0)) > 0)
-                for record, confidence in others[:CONFIDENT]
-            ])  # fmt: skip
+            rows = [({result.record.id, self._document(result.record)}, result.confidence or 0.0) for result in results]
+            others = [(names, confidence) for names, confidence in rows if itself not in names][:CONFIDENT]
+            judged.append([(one, any(grades.get(name, 0) > 0 for name in names)) for names, one in others])
         return judged
 
 

@@ -160,21 +160,20 @@ def _measure(
     part = record_set(memory, dataset, depth=search.fetch_k, options=shared, progress=bar, work=plan.work)
     limit = min(plan.depth + plan.exclude_self, MOST)  # one more, since a question's own document may be dropped
     texts = list(dataset.queries.values())
-    picked = texts[:: max(1, len(texts) // timed)][:timed] if timed else []
+    sample = texts[:: max(1, len(texts) // timed)][:timed] if timed else []
     for trial in trials:
         options = {**plan.filters, **trial.options}
         trial.run = {**trial.run, **part.run(options, limit=limit)}
         trial.confidences += part.confidences(options, exclude_self=plan.exclude_self)
-        for number, text in enumerate([*picked[:1], *picked]):
+        for number, text in enumerate([*sample[:1], *sample]):
             start = time.perf_counter()
             memory.search(text, work=plan.work, **AS_WRITTEN, **options)
             if number:  # the first is to warm up
                 trial.times.append((time.perf_counter() - start) * 1000)
-    warnings = part.recording.warnings
-    if part.targets is None:
-        return MeasuredCorpus(dataset, len(dataset.corpus), dataset.fingerprint, part.unknown, warnings=warnings)
-    total, mark = status["records"]["total"], str(status.get("sequence", ""))
-    return MeasuredCorpus(part.dataset, total, mark, part.unknown, part.targets, warnings)
+    total, mark = len(dataset.corpus), dataset.fingerprint
+    if part.targets:
+        total, mark = status["records"]["total"], str(status.get("sequence", ""))
+    return MeasuredCorpus(part.dataset, total, mark, part.unknown, part.targets, part.recording.warnings)
 
 
 def make_report(

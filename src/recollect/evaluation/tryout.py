@@ -44,7 +44,7 @@ class SideBySide:
 
     @property
     def fell(self) -> list[str]:
-        """The measures that are significantly lower with the new one."""
+        """The measures that are significantly lower after the migration."""
         return [measure for measure, figures in self.measures.items() if figures["fell"]]
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def _made(memory: Memory, bars: Bars) -> Dataset:
         records = questions.VisibleRecords(memory, {}, bars("reading"))
     except UsageError:  # there is no record
         return Dataset(MADE, (), {}, {}, "")
-    made = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
-    chosen = questions.choose(made, COUNT, SEED)
+    candidates = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
+    chosen = questions.choose(candidates, COUNT, SEED)
     texts, qrels = {one.id: one.text for one in chosen}, {one.id: {one.target: 1} for one in chosen}
     return Dataset(MADE, (), texts, qrels, "", fingerprint(texts, qrels))
 

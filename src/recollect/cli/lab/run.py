@@ -34,9 +34,9 @@ TIMED = "100"  # the default number of timed searches
 SIGNIFICANT = 0.05
 REPORT_HINT = "recollect eval run … --json > run.json, and likewise sweep and overlap; or the folder of a set"
 
+# The studies that `report` runs on a set, with and without an embedder.
 HYBRID = (("run", "--compare", "keyword,vector,rrf,weighted,default", "--latency"), ("sweep",), ("overlap",))
 KEYWORD = (("run", "--compare", "keyword", "--latency"),)
-"""The studies that `report` runs on a set, with and without an embedder."""
 
 _external = click.option(
     "--run", "external", multiple=True, metavar="[NAME=]FILE", help="Also score this run; repeatable."
@@ -259,23 +259,23 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     set_options = sets.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
     path = Path(folder).expanduser()
     with flags.open_memory(options, reads=True) as memory:
-        made = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
-    emit(as_json, made, partial(_print_set, made, plan))
+        report = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
+    emit(as_json, report, partial(_print_set, report, plan))
     return 0
 
 
-def _print_set(made: Mapping[str, Any], plan: bool) -> None:
+def _print_set(report: Mapping[str, Any], plan: bool) -> None:
     from recollect.evaluation.sets import LEGEND, leak_cells
 
-    if made["leakage"]:
-        print_table(leak_cells(made["leakage"]))
+    if report["leakage"]:
+        print_table(leak_cells(report["leakage"]))
         for name, meaning in LEGEND.items():
             notice(f"{name}: {meaning}")
-    sides, kinds = made["sides"], ", ".join(f"{count:,} {kind}" for kind, count in made["kinds"].items())
+    sides, kinds = report["sides"], ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
     uses = f"{sides['test']:,} to report on, {sides['dev']:,} to try settings on"
-    echo(f"{'would be' if plan else plain(made['folder'])}: {sum(sides.values()):,} questions ({kinds}); {uses}")
+    echo(f"{'would be' if plan else plain(report['folder'])}: {sum(sides.values()):,} questions ({kinds}); {uses}")
     if plan:
-        calls = f"{made['calls']:,} calls of the language model, about {made['tokens']:,} tokens to send; "
-        echo(f"{calls if made['calls'] else ''}nothing was sent or written")
-    for warning in made["warnings"]:
+        calls = f"{report['calls']:,} calls of the language model, about {report['tokens']:,} tokens to send; "
+        echo(f"{calls if report['calls'] else ''}nothing was sent or written")
+    for warning in report["warnings"]:
         notice(f"note: {warning}")
