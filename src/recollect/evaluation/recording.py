@@ -141,23 +141,11 @@ def markdown(row: Mapping[str, Any]) -> str:
     return text if text.lstrip().split("\n", 1)[0].strip() == heading else f"{heading}\n\n{text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """The judged documents found in the user's own store: `paths` maps each judged file name to its path there."""
+def find_targets(memory: Memory, dataset: Dataset) -> tuple[dict[str, str], int]:
+    """Look up every judged document: each judged file name → its path in the store, and the number of unknown ones.
 
-    paths: Mapping[str, str]
-    unknown: int
-
-    def dataset(self, dataset: Dataset) -> Dataset:
-        """Name judged files by their paths in the store."""
-        judgments = dataset.qrels.items()
-        return replace(dataset, qrels={
-            key: {self.paths.get(name, name): grade for name, grade in grades.items()} for key, grades in judgments
-        })  # fmt: skip
-
-
-def find_targets(memory: Memory, dataset: Dataset) -> Targets:
-    """Look up every judged document. A path may be absolute, relative, or the unambiguous end of one file's path."""
+    A judged path may be absolute, relative, or the end of the path of only one file.
+    """
     judged, reach = judged_documents(dataset.qrels), within_reach(memory)
     ids = {record.id for record in memory.store.records.get(sorted(judged), reach)}
     whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
@@ -168,7 +156,7 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
     if not ids and not paths:
         message = f"none of the {len(judged):,} judged documents is in the store, neither as an id nor as a path"
         raise UsageError(message, hint="check the store: `recollect list` shows ids, `recollect status` its path")
-    return Targets(paths, len(judged) - len(ids) - len(paths))
+    return paths, len(judged) - len(ids) - len(paths)
 
 
 def within_reach(memory: Memory) -> Filter:
@@ -241,32 +229,24 @@ def cut(reply: RankedList, fetch_k: int) -> RankedList:
 class JudgedSet:
     """One corpus with its judgments and recorded replies.
 
-    `targets` are the judged files of the user's own store. `documents` is from path to document id, for a set that was
-    indexed as files.
+    `unknown` counts the judged documents that cannot be found, because they are not there or were not indexed. `paths`
+    are the judged files of the user's own store. `documents` maps path to document id, for a set indexed as files.
     """
 
     dataset: Dataset
     recording: Recording
-    targets: Targets | None = None
+    unknown: int = 0
+    paths: Mapping[str, str] = field(default_factory=dict)
     documents: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def unknown(self) -> int:
-        """The number of judged documents that cannot be found, because they are not there or were not indexed."""
-        if self.targets:
-            return self.targets.unknown
-        if self.dataset.as_files:
-            return len(judged_documents(self.dataset.qrels) - set(self.documents.values()))
-        return self.dataset.unknown
 
     @property
     def counts_files(self) -> bool:
         """Whether several results may count as one, because they are chunks of the same file."""
-        return bool(self.documents or (self.targets and self.targets.paths))
+        return bool(self.documents or self.paths)
 
     def run(self, options: Options, *, limit: int) -> Run:
         """Rank the results of every question. Where files are judged, a file has the rank of its first chunk."""
-        as_shown = self.targets or self.dataset.as_files
+        as_shown = self.dataset.own or self.dataset.as_files
         run = self.recording.run(options if as_shown else {"by": "chunk", **options}, limit=limit)
         if not self.counts_files:
             return run
@@ -280,7 +260,7 @@ class JudgedSet:
     def _document(self, record: Record) -> str:
         """The name by which a record's file is judged; without files, the record's id."""
         path = record.path or record.id
-        return path if self.targets and self.targets.paths else self.documents.get(path, record.id)
+        return path if self.paths else self.documents.get(path, record.id)
 
     def confidences(self, options: Options, *, exclude_self: bool = False) -> list[list[tuple[float, bool]]]:
         """For each question, the confidence of the first results and whether they are relevant; none is left out.
@@ -339,17 +319,19 @@ class JudgedSets:
 
 def record_set(memory: Memory, dataset: Dataset, **recording: Any) -> JudgedSet:
     """Record one set with the arguments of `record`; judged files of the user's own store are located first."""
-    targets = find_targets(memory, dataset) if dataset.own else None
-    documents = _indexed_documents(memory, dataset) if dataset.as_files else {}
-    recorded = record(memory, dataset.queries, **recording)
-    return JudgedSet(targets.dataset(dataset) if targets else dataset, recorded, targets, documents)
-
-
-def _indexed_documents(memory: Memory, dataset: Dataset) -> dict[str, str]:
-    """Return the paths of the indexed files with the ids of their documents."""
-    names, files = file_names(dataset.corpus), memory.store.files
-    paths = [path for root in files.roots() for path in files.known(root)]
-    return {path: names[Path(path).name] for path in paths}
+    paths: dict[str, str] = {}
+    documents: dict[str, str] = {}
+    unknown = dataset.unknown
+    if dataset.own:
+        paths, unknown = find_targets(memory, dataset)
+        judgments = dataset.qrels.items()
+        qrels = {key: {paths.get(name, name): grade for name, grade in grades.items()} for key, grades in judgments}
+        dataset = replace(dataset, qrels=qrels)
+    elif dataset.as_files:
+        names, files = file_names(dataset.corpus), memory.store.files
+        documents = {path: names[Path(path).name] for root in files.roots() for path in files.known(root)}
+        unknown = len(judged_documents(dataset.qrels) - set(documents.values()))
+    return JudgedSet(dataset, record(memory, dataset.queries, **recording), unknown, paths, documents)
 
 
 @contextmanager

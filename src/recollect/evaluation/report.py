@@ -39,7 +39,7 @@ MEANINGS = {  # term, or measure without its cutoff → its meaning
     "fingerprint": "changes with the documents, questions and judgments; compare only reports with equal ones",
 }
 
-WIDE = 3  # columns up to which an interval stands beside its mean; in a wider table it stands below
+WIDE = 3  # columns up to which an interval is beside its mean; in a wider table it is below it
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def _short(value: object) -> str:
 
 
 def _trec(lines: Iterable[tuple[str, str]]) -> Run:
-    """Order as trec_eval does: by descending score, equal scores by descending id, whatever the rank column says."""
+    """Order as trec_eval does: by descending score, equal scores by descending id; the rank column is ignored."""
     rankings: dict[str | None, list[tuple[float, str]]] = {}
     for place, line in lines:
         if line.lstrip().startswith("#"):  # a comment, as in trec_eval

@@ -78,7 +78,7 @@ class SetOptions:
 
 
 class _Line:
-    """One question as it stands in the files, its split, and its judgments (target → grade).
+    """One question as it is in the files, its split, and its judgments (target → grade).
 
     The kind of a question that a person added is `own`; the target is the document with the best grade.
     """
@@ -315,7 +315,7 @@ def _read_split(folder: Path, split: str) -> Iterator[_Line]:
 def _write_folder(
     folder: Path, entries: Sequence[_Line], manifest: Mapping[str, Any], readme: str, corpus: Sequence[Record]
 ) -> None:
-    """Write all files of the set; the manifest last, since it says that the others are complete."""
+    """Write all files of the set; the manifest last, since it marks the others as complete."""
     files: dict[Path, list[str]] = {}
     if corpus:
         rows = ({"_id": record.id, "title": record.title, "text": record.text} for record in corpus)

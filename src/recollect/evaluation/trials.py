@@ -13,7 +13,7 @@ from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation import scoring
 from recollect.evaluation.datasets import Dataset, fingerprint_of, json_object, lines
-from recollect.evaluation.recording import AS_WRITTEN, LIMIT, Bars, OpenSet, Options, Targets, record_set
+from recollect.evaluation.recording import AS_WRITTEN, LIMIT, Bars, OpenSet, Options, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
@@ -66,7 +66,7 @@ class MeasuredCorpus:
     documents: int
     mark: str
     unknown: int
-    targets: Targets | None = None
+    paths: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
 
 
@@ -136,7 +136,7 @@ def run_trials(
     qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
     selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
     theirs = [replace(one) for one in external]
-    paths = {name: path for one in corpora if one.targets for name, path in one.targets.paths.items()}
+    paths = {name: path for one in corpora for name, path in one.paths.items()}
     for trial in theirs:  # judged files are named by their paths in the store
         rankings = trial.run.items()
         trial.run = {key: scoring.by_place(paths.get(name, name) for name in ranking) for key, ranking in rankings}
@@ -171,9 +171,9 @@ def _measure(
             if number:  # the first is to warm up
                 trial.times.append((time.perf_counter() - start) * 1000)
     total, mark = len(dataset.corpus), dataset.fingerprint
-    if part.targets:
+    if dataset.own:
         total, mark = status["records"]["total"], str(status.get("sequence", ""))
-    return MeasuredCorpus(part.dataset, total, mark, part.unknown, part.targets, part.recording.warnings)
+    return MeasuredCorpus(part.dataset, total, mark, part.unknown, part.paths, part.recording.warnings)
 
 
 def make_report(

@@ -106,7 +106,7 @@ def _made(memory: Memory, bars: Bars) -> Dataset:
 
 
 def _old_embedder(memory: Memory, migration: Migration, named: str) -> tuple[str, str]:
-    """The model of the old side, and a warning where the store names one that only the settings may."""
+    """The model of the old side, and a warning if the store names one that only the settings may name."""
     name = memory.embeddings.name if migration.kind != "embedder" else migration.old
     if name in ("none", named, memory.embeddings.name) or is_self_contained(name):
         return name, ""

@@ -298,8 +298,7 @@ def _verified(
             expected = comparison.leaves_out(part) or (part.kind == "record" and part.values[0] in comparison.different)
             if not expected and (there is None or part.kind in TRUTH):
                 what = f"the {part.kind} {part.key[-1]!r}"
-                raise FailedError(
-                    f"{what} is not in the target" if there is None else f"{what} is another in the target",
-                    hint="somebody may be changing the target at the same time; run it again",
-                )
+                message = f"{what} is {'not in the target' if there is None else 'another in the target'}"
+                hint = "somebody may be changing the target at the same time; run it again"
+                raise FailedError(message, hint=hint)
     return replace(plan, not_copied=not_copied, sha256=sums.digest)

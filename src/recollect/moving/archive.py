@@ -128,15 +128,10 @@ def read_manifest(path: Path) -> Backup:
 def _backup(path: Path, fields: dict[str, Any]) -> Backup:
     if fields["content"] not in (STORE, EXPORT):
         raise ValueError(f"unknown content {fields['content']!r}")
-    return Backup(
-        path,
-        datetime.fromisoformat(fields["made_at"]).astimezone(UTC),
-        str(fields["store"]),
-        str(fields["content"]),
-        int(fields["length"]),
-        str(fields["sha256"]),
-        {str(kind): int(count) for kind, count in fields["counts"].items()},
-    )
+    made_at = datetime.fromisoformat(fields["made_at"]).astimezone(UTC)
+    store, content, sha256 = (str(fields[name]) for name in ("store", "content", "sha256"))
+    counts = {str(kind): int(count) for kind, count in fields["counts"].items()}
+    return Backup(path, made_at, store, content, int(fields["length"]), sha256, counts)
 
 
 def _foreign(path: Path, start: bytes = b"") -> UsageError:
