@@ -28,32 +28,17 @@ from recollect.types import (
     Store,
     Supersede,
     now,
-)  # fmt: skip
+)
 
 FULL = Record(  # a record whose fields all differ from their defaults, so that a lost one is noticed
-    id="full",
-    text="Türen öffnen 🚪\nzweite Zeile\t\x00 Ende",
-    kind="chunk",
-    title="Ein Titel: “quoted”",
-    category="technical",
-    origin="agent",
-    author="scribe",
-    author_session="s1",
-    tags=("b", "a", "ünï"),
-    scope=Scope("ada", "planner", "s-1"),
-    importance=0.1 + 0.2,
-    decay="active",
+    id="full", text="Türen öffnen 🚪\nzweite Zeile\t\x00 Ende", kind="chunk", title="Ein Titel: “quoted”",
+    category="technical", tags=("b", "a", "ünï"), scope=Scope("ada", "planner", "s-1"), importance=0.1 + 0.2,
+    origin="agent", author="scribe", author_session="s1", decay="active", source="import",
     created_at=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(timedelta(hours=5, minutes=45))),
-    happened_at=datetime(1815, 12, 10, 0, 0, 0, 1, tzinfo=UTC),
-    expires_at=datetime(2199, 1, 1, tzinfo=UTC),
-    edited_at=datetime(2026, 1, 3, tzinfo=UTC),
-    superseded_by="other",
-    superseded_at=datetime(2198, 1, 1, tzinfo=UTC),
-    source="import",
-    path="/notes/a b.md",
-    lines=(10, 24),
-    place="page 12",
-)
+    happened_at=datetime(1815, 12, 10, 0, 0, 0, 1, tzinfo=UTC), expires_at=datetime(2199, 1, 1, tzinfo=UTC),
+    edited_at=datetime(2026, 1, 3, tzinfo=UTC), superseded_by="other",
+    superseded_at=datetime(2198, 1, 1, tzinfo=UTC), path="/notes/a b.md", lines=(10, 24), place="page 12",
+)  # fmt: skip
 
 
 class RecordsContract:
