@@ -3,9 +3,8 @@
 The copy is a temporary SQLite file. The store itself is only read, and searches in it are not affected.
 """
 
-import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,9 @@ def try_out(
     """
     old_embedder, warning = _old_embedder(memory, migration, named)
     dataset = _by_file(memory, dataset) if migration.kind == "chunks" else dataset
-    with _copied(memory, bars) as place:
+    with tempfile.TemporaryDirectory(prefix="recollect-") as folder:
+        place = str(Path(folder) / "copy.db")
+        moving.copy(memory.store, place, steps=bars)
         with _opened(memory, place, old_embedder) as copy:
             old, warnings = _measured(copy, dataset, bars("asking the old one"))
         with _opened(memory, place, memory.embeddings.name) as copy:
@@ -123,14 +124,6 @@ def _by_file(memory: Memory, dataset: Dataset) -> Dataset:
             target, of = paths.get(name, name), qrels.setdefault(key, {})
             of[target] = max(grade, of.get(target, grade))
     return replace(dataset, qrels=qrels)
-
-
-@contextlib.contextmanager
-def _copied(memory: Memory, bars: Bars) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="recollect-") as folder:
-        place = str(Path(folder) / "copy.db")
-        moving.copy(memory.store, place, steps=bars)
-        yield place
 
 
 def _opened(memory: Memory, place: str, embedder: str) -> Memory:
