@@ -38,7 +38,7 @@ class ScopeSettings:
 
 @dataclass(frozen=True, slots=True)
 class OpenAISettings:
-    """`[openai]`: an OpenAI-compatible endpoint for `embedder = "openai:MODEL"` and its like."""
+    """`[openai]`: an OpenAI-compatible endpoint for `embedder = "openai:MODEL"` or `"ollama:MODEL"`."""
 
     base_url: str | None = option(None, "Its address, for example http://localhost:11434/v1.")
     api_key_env: str = option("OPENAI_API_KEY", "The environment variable that holds the key.")
@@ -242,12 +242,11 @@ def _read(content: bytes, path: Path) -> dict[str, Origin]:
         text = content.decode("utf-8")
         if most_parts(text) > MOST_PARTS:
             raise ConfigError(f"{path} has a name of more than {MOST_PARTS} parts", hint="`recollect config show`")
-        tables = tomllib.loads(text)
-        found = lines(text)
+        tables, numbers = tomllib.loads(text), lines(text)
         if "sources" in tables:
-            values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
+            values["sources"] = (read_sources(tables.pop("sources"), str(path), numbers), str(path))
         for name, value in _flatten(tables, ""):
-            place = f"{path}, line {found[name]}" if name in found else str(path)
+            place = f"{path}, line {numbers[name]}" if name in numbers else str(path)
             values[name] = (_checked(name, value, place), str(path))
     except (ValueError, RecursionError) as error:  # not text, not TOML, or a number of thousands of digits
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
@@ -272,8 +271,8 @@ def read_project(file: ProjectFile) -> dict[str, Origin]:
     if refused:
         from recollect.config.toml import lines
 
-        found = lines(file.content.decode("utf-8"))
-        names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
+        numbers = lines(file.content.decode("utf-8"))
+        names = ", ".join(f"{name} (line {numbers[name]})" if name in numbers else name for name in refused)
         language = "; `recollect language` sets the language" if "language" in refused else ""
         message = f"{file.path} may not set {names}: a project's settings can come from someone else"
         raise ConfigError(message, hint=f"put it into {user_file()}, or name this file with --config{language}")
@@ -317,7 +316,7 @@ class Written(NamedTuple):
 
 
 def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = False, heading: str = "") -> Written:
-    """Put settings into a file. A file that has settings is changed only with `force`, and a copy of it is kept."""
+    """Put settings into a file. A file that has settings is changed only with `force`, after a copy of it was made."""
     import shutil
     import tomllib
 

@@ -14,7 +14,7 @@ from recollect.disk import write_private
 from recollect.errors import FailedError, UsageError
 
 RECALL, CAPTURE = "recall --hook", "hook capture"
-MARKS = (f"recollect {RECALL}", f"recollect {CAPTURE}")  # by which entries of ours are told from others
+MARKS = (f"recollect {RECALL}", f"recollect {CAPTURE}")  # identify our own entries
 
 
 class Program(NamedTuple):
@@ -62,7 +62,7 @@ def entries(
 
 
 def _entry(words: str, flags: Sequence[str], timeout: int, matcher: str = "") -> dict[str, Any]:
-    # The command ends with 0 whatever happens: a program takes 2 as an order to stop.
+    # The command always exits with 0: a program stops when a hook exits with 2.
     line = f"command -v recollect >/dev/null 2>&1 && {shlex.join(['recollect', *words.split(), *flags])}; exit 0"
     hook = {"type": "command", "command": line, "timeout": timeout}
     return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}

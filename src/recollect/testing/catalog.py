@@ -120,10 +120,10 @@ class FilesContract:
             Record("5", "five", path="/n/100%_x.md"),
         )
         expected = {"sub/a.md": ["2", "1"], "a.md": ["4"], "file:///n/sub/a.md": ["2", "1"], "100%_x.md": ["5"]}
-        found = store.joins.by_path([*expected, "b.md", "_x.md"], Filter())
-        assert {path: ids(records) for path, records in found.items()} == expected
-        found = store.joins.by_path(["sub/a.md"], Filter(scope=Scope("ada")))
-        assert sorted(ids(found["sub/a.md"])) == ["1", "2", "3"]
+        results = store.joins.by_path([*expected, "b.md", "_x.md"], Filter())
+        assert {path: ids(records) for path, records in results.items()} == expected
+        results = store.joins.by_path(["sub/a.md"], Filter(scope=Scope("ada")))
+        assert sorted(ids(results["sub/a.md"])) == ["1", "2", "3"]
 
     def test_joins_by_text_return_the_newest_visible_record(self, store: Store) -> None:
         times = [NOON + timedelta(days) for days in range(3)]
@@ -167,9 +167,9 @@ class FilesContract:
             (Scope("ada"), "a c gone purged", "crane heron", {"n/a.md": 1}),
             (Scope(), "c", "crane", {}),
         ):
-            found = store.joins.taken(*names, within)
-            assert (sorted(found[0]), sorted(folds[fold] for fold in found[1])) == (keys.split(), texts.split())
-            assert {path: count for path, count in found[2].items() if count} == paths
+            results = store.joins.taken(*names, within)
+            assert (sorted(results[0]), sorted(folds[fold] for fold in results[1])) == (keys.split(), texts.split())
+            assert {path: count for path, count in results[2].items() if count} == paths
 
     def test_notes_are_stored_by_key(self, open_store: OpenStore, place: str, store: Store) -> None:
         store.notes.put("k", "one")
