@@ -346,7 +346,8 @@ def _weight(query: Query, ranked: RankedList, lists: Sequence[RankedList]) -> fl
 def _source_trace(ranked: RankedList) -> SourceTrace:
     error = ranked.error
     if error is None:
-        return SourceTrace(ranked.source, "ok", len(ranked.entries), ranked.took_ms, trust=ranked.trust)
+        entries, trust = len(ranked.entries), ranked.trust
+        return SourceTrace(ranked.source, "ok", entries, ranked.took_ms, trust=trust, read_as=ranked.read_as)
     status = "timeout" if isinstance(error, TimedOut) else "failed"
     status = "skipped" if isinstance(error, LeftAlone | TooLong) else status
     return SourceTrace(ranked.source, status, 0, ranked.took_ms, reason(error))

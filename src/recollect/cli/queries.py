@@ -187,7 +187,8 @@ def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
     ranking, trace = answer.query.ranking, answer.trace
     if explain:
         for source in trace.sources:
-            counts = f"{source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {source.reason}"
+            note = source.reason or (f"read as: {source.read_as}" if source.read_as else "")
+            counts = f"{source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {note}"
             echo(dim(plain(f"  {source.name:<10} {counts}").rstrip()), err=True)
         for stage in trace.stages:
             counts = f"{stage.given:>5} → {stage.left:<5} {'':>9}{stage.took_ms:8.1f} ms"
