@@ -160,24 +160,39 @@ def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerp
     With `as_indexed`, the stored text is returned for a file that has changed since: its new content was not indexed
     for the chunk's scope, so a caller of that scope may not be meant to read it.
     """
-    if record.kind != "chunk" or record.path is None or record.lines is None:
-        raise UsageError(f"{record.id!r} is not a chunk of a file", hint="facts have no file")
-    state = store.files.states([record.path]).get(record.path)
-    chunks = store.files.chunks(record.path)
-    if state is None or record.id not in {chunk.id for chunk in chunks}:
-        raise UsageError(f"{record.path} is not indexed", hint="index it first: `recollect index`")
-    first, last = record.lines
-    content = _content(record.path)
-    if content is not None and kind_of(record.path):
-        return _document_excerpt(record, record.lines, chunks, freshness(record.path, state))
+    path, (first, last), state, chunks = _indexed(store, record)
+    content = _content(path)
+    if content is not None and kind_of(path):
+        return _document_excerpt(record, (first, last), chunks, freshness(path, state))
     if content is None or (as_indexed and FileState.digest_of(content) != state.content_digest):
         state_now = "missing" if content is None else "changed"
-        return Excerpt(record.path, first, record.text, record.lines, 0, state_now)
+        return Excerpt(path, first, record.text, (first, last), 0, state_now)
     lines = decode(content).replace("\r\n", "\n").split("\n")
     start = max(1, first - AROUND)
     text = "\n".join(line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND])
-    state_now = "fresh" if as_indexed else freshness(record.path, state)
-    return Excerpt(record.path, start, text, record.lines, len(lines), state_now)
+    state_now = "fresh" if as_indexed else freshness(path, state)
+    return Excerpt(path, start, text, (first, last), len(lines), state_now)
+
+
+def pdf(store: Store, record: Record, *, as_indexed: bool = False) -> bytes:
+    """The PDF file of a chunk. Only indexed files are opened, and with `as_indexed` only one that has not changed."""
+    path, _, state, _ = _indexed(store, record)
+    content = _content(path) or b""
+    if not content.startswith(PDF_BEGINNING):
+        raise UsageError(f"{path} is no longer there, or not a PDF file", hint="index its folder again")
+    if as_indexed and FileState.digest_of(content) != state.content_digest:
+        raise UsageError(f"{path} has changed since it was indexed", hint="index its folder again")
+    return content
+
+
+def _indexed(store: Store, record: Record) -> tuple[str, tuple[int, int], FileState, Sequence[Record]]:
+    """The path and lines of a chunk, and the state and the chunks of its file. An error if it is not indexed."""
+    if record.kind != "chunk" or record.path is None or record.lines is None:
+        raise UsageError(f"{record.id!r} is not a chunk of a file", hint="facts have no file")
+    state, chunks = store.files.states([record.path]).get(record.path), store.files.chunks(record.path)
+    if state is None or record.id not in {chunk.id for chunk in chunks}:
+        raise UsageError(f"{record.path} is not indexed", hint="index it first: `recollect index`")
+    return record.path, record.lines, state, chunks
 
 
 def _document_excerpt(record: Record, around: tuple[int, int], chunks: Iterable[Record], state_now: str) -> Excerpt:
@@ -193,6 +208,7 @@ def _document_excerpt(record: Record, around: tuple[int, int], chunks: Iterable[
 
 IMAGES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp", ".svg": "svg+xml"}
 MOST_IMAGE = 8 * 2**20
+PDF_BEGINNING = b"%PDF-"  # a file with another beginning is not sent, whatever it is named
 
 
 def image(store: Store, record: Record, name: str) -> tuple[bytes, str]:

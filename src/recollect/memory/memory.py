@@ -238,6 +238,12 @@ class Memory(Importer):
 
         return excerpt(self.store, self.require(record_id), as_indexed=self.caller is not None)
 
+    def pdf(self, record_id: str) -> bytes:
+        """Return the PDF file of a chunk. A scoped caller gets only a file that is still as indexed."""
+        from recollect.memory.folders import pdf
+
+        return pdf(self.store, self.require(record_id), as_indexed=self.caller is not None)
+
     def image(self, record_id: str, name: str) -> tuple[bytes, str]:
         """Return an image that a chunk's file shows, from the folder that was indexed, and its media type."""
         self._require_owner("read images", "token add NAME --owner")
