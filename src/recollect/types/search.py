@@ -239,7 +239,7 @@ class Result:
     fused: float
     base: float
     shares: Mapping[str, Contribution]
-    excerpt: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    excerpt: Callable[[Record], str] | None = field(default=None, repr=False, compare=False)
     similarity: float | None = None
     freshness: str | None = None
     confidence: float | None = None
@@ -250,7 +250,11 @@ class Result:
     @property
     def snippet(self) -> str:
         """The part of the text that matches, computed on demand."""
-        return self.excerpt() if self.excerpt else ""
+        return self.excerpt(self.record) if self.excerpt else ""
+
+    def snippet_of(self, text: str) -> str:
+        """The part that matches of a text which says the same as the record."""
+        return self.excerpt(replace(self.record, text=text)) if self.excerpt else ""
 
     @property
     def total(self) -> float:

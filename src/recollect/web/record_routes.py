@@ -18,7 +18,7 @@ from recollect.errors import Forbidden
 from recollect.ingest.documents import MARKDOWN
 from recollect.memory import Memory
 from recollect.memory.changes import chain
-from recollect.memory.folders import Excerpt
+from recollect.memory.originals import Excerpt
 from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
 from recollect.memory.resemblance import resembling
