@@ -21,7 +21,7 @@ from recollect.cli import main, terminal
             "See the docs and a heron, one.",
         ),
         ("- one\n* [x] two\n  3. three", "• one\n• two\n• three"),
-        ("| a | `b` |\n|---|:-:|\n| 1 | 2 |", "a · b\n1 · 2"),
+        ("| a | `b` |\n|---|:-:|\n| 1 | 2 |", "• a · b\n• 1 · 2"),
         ("```sh\n# a **comment**\n- x\n```\nend", "# a **comment**\n- x\nend"),
         ("> quoted <https://example.org><!-- hidden -->", "quoted https://example.org"),
         ("snake_case_name, 2 * 3 * 4, a|b, #5, -x, [open", "snake_case_name, 2 * 3 * 4, a|b, #5, -x, [open"),

@@ -265,7 +265,7 @@ def _name_and_text(result: Result) -> tuple[str, str]:
     record, text = result.record, _snippet(result)
     name = plain_text(name_of(record, max(30, width() - 40)))
     if record.title:
-        return name, text
+        return name.replace("`", ""), text
     return (name, "") if " ".join(record.text.split()) == name else ("", text)
 
 

@@ -67,7 +67,7 @@ _MARKS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
 
 def without_markdown(text: str) -> str:
-    """Markdown as plain text: the words without marks, each item of a list after a bullet; code stays as it is."""
+    """Markdown as plain text: the words without marks, items and rows after a bullet each; code stays as it is."""
     lines, in_code = [], False
     for line in _COMMENT.sub("", text).split("\n"):
         if _FENCE.match(line):
@@ -75,8 +75,8 @@ def without_markdown(text: str) -> str:
         elif in_code:
             lines.append(line)
         elif not _TABLE_RULE.fullmatch(line):
-            cells = filter(None, map(str.strip, line.split("|"))) if line.lstrip().startswith("|") else [line]
-            words = " · ".join(cells)
+            cells = line.split("|") if line.lstrip().startswith("|") else []
+            words = f"• {' · '.join(filter(None, map(str.strip, cells)))}" if cells else line
             for mark, replacement in _MARKS:
                 words = mark.sub(replacement, words)
             lines.append(words)
