@@ -49,7 +49,7 @@ LIGHT_LISTED = 200  # a longer list is a heavy request
 ROLLED_BACK = 100  # records of each kind that the answer to a rollback shows; all are counted
 OTHERS = ("query", "explain", "tokens", "target")  # fields of bodies that are no options of `Memory.search`
 
-PDF = "application/pdf"
+PDF, BYTES = "application/pdf", {"type": "string", "format": "binary"}
 INERT = {"Content-Disposition": "inline", "Content-Security-Policy": "sandbox; default-src 'none'"}
 """Headers of a file that anybody may have written: as a document of its own it has no origin, and can load nothing."""
 
@@ -281,7 +281,7 @@ def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
     return Json(asdict(memory.excerpt(id)))
 
 
-@router.get("/v1/pdf/{id:anything}", response_class=Response, responses={200: {"content": {PDF: {}}}})
+@router.get("/v1/pdf/{id:anything}", response_class=Response, responses={200: {"content": {PDF: {"schema": BYTES}}}})
 def get_pdf(id: RecordId, memory: Named) -> Response:  # noqa: A002
     """The PDF file of a chunk, to be opened at its page: `#page=12`."""
     return Response(memory.pdf(id), media_type=PDF, headers=INERT)
