@@ -62,6 +62,13 @@ _IGNORED = r"\p{Default_Ignorable_Code_Point}"  # soft hyphens, joiners, directi
 _PIECES = r"[\x00-\x7f]+(?![^\x00-\x7f]) | \X"  # plain stretches whole, the rest letter by letter
 _TOO_MANY_MARKS = r"(?<=\p{M}{30})\p{M}+"
 _AROUND = ".,;:!?()[]{}<>\"'`*-/\\=|~&@$%^\u2018\u2019\u201c\u201d\u2013\u2014"  # never the first or last of a word
+LONGEST_QUESTION = 200  # characters; a longer query is more than one question
+_QUESTION = re.compile(  # English words around what a question is about: no record needs to contain them
+    r"\W*(?:please |(?:can|could) you |i (?:want|would like) to know )*"
+    r"(?:(?:explain|describe|tell (?:me|us) about|show (?:me|us)) (?P<what>.+)"
+    r"|how (?P<how>.+) works?\W*|what (?P<word>.+) means?\W*|how (?:do|can|should) (?:i|we|you|one) use (?P<used>.+))",
+    re.IGNORECASE,
+)
 _ENDINGS = ("t", "d", "ll", "m", "re", "ve", "s")  # of English contractions
 
 
@@ -131,8 +138,17 @@ class Analyzer:
     def query(self, text: str) -> list[str]:
         """The terms of a query, each as often as it occurs: no stop words, unless it has nothing else.
 
-        Scripts without spaces give pairs, not single characters.
+        Scripts without spaces give pairs, not single characters. "How does fusion work" asks about fusion, not work.
         """
+        if self.language == "english" and len(text) < LONGEST_QUESTION and (asked := _QUESTION.fullmatch(text)):
+            words, _ = self._query_words(asked[asked.lastgroup or 0])
+            if words:
+                return words
+        words, stops = self._query_words(text)
+        return words or stops[:MAX_QUERY_TERMS]
+
+    def _query_words(self, text: str) -> tuple[list[str], list[str]]:
+        """The terms of a query that are no stop words, and those that are."""
         words, stops = list[str](), list[str]()
         for match in _words(_normalised(text)[0]):
             if match.lastgroup == "run":
@@ -143,7 +159,7 @@ class Analyzer:
                     (stops if stop else words).append(term)
             if len(words) >= MAX_QUERY_TERMS:
                 break
-        return (words or stops)[:MAX_QUERY_TERMS]
+        return words[:MAX_QUERY_TERMS], stops
 
 
 def term_hash(term: str) -> int:

@@ -6,6 +6,7 @@ misspelled word is edited before it is stemmed: "confidnce" becomes "confidence"
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +53,20 @@ def words_of(text: str, unknown: Collection[str], analyzer: Analyzer) -> dict[st
             if _is_plain(word):
                 words.setdefault(word, token.term)
     return dict(list(words.items())[:MOST_UNKNOWN])
+
+
+def spellings(word: str, others: Collection[str], analyzer: Analyzer) -> dict[str, str]:
+    """Those of other words, or beginnings of them, that are one edit away from a word, by their terms."""
+    near, length, spelled = edits(word), len(word), dict[str, str]()
+    for other in (*others, *(other[:end] for other in others for end in (length, length + 1) if len(other) > end)):
+        if other in near and (term := analyzer.term(other)):
+            spelled.setdefault(term, other)
+    return spelled
+
+
+def reworded(text: str, words: Mapping[str, str]) -> str:
+    """The text with other words in the place of some; these are named in lower case."""
+    return re.sub(r"\w+", lambda match: words.get(match[0].lower(), match[0]), text)
 
 
 def _is_plain(word: str) -> bool:

@@ -492,3 +492,24 @@ def test_snippet_of_a_very_long_text_is_searched_in_its_beginning():
 def test_ascii_text_has_the_same_terms_beside_other_letters(text):
     """A text of ASCII is split by simpler patterns; a letter beyond ASCII after it changes none of its terms."""
     assert [*ENGLISH.tokens(text)] == [*ENGLISH.tokens(f"{text} \u00e9")][:-1]
+
+
+@pytest.mark.parametrize(
+    ("question", "terms"),
+    [
+        ("How does fusion work?", ["fusion"]),
+        ("how row level security works", ["row", "level", "secur"]),
+        ("What does superseded mean?", ["supersed"]),
+        ("could you explain decay", ["decay"]),
+        ("Please tell me about backups.", ["backup"]),
+        ("how do I use tags?", ["tag"]),
+        ("how does it work", ["work"]),  # there is nothing else to search for
+        ("work", ["work"]),
+        ("we work from home", ["work", "home"]),
+        ("the mean of the scores", ["mean", "score"]),
+    ],
+)
+def test_query_is_what_a_question_is_about(question: str, terms: list[str]):
+    """Words that only make it a question are not searched, unless there are no others."""
+    assert Analyzer().query(question) == terms
+    assert Analyzer("german").query("explain fusion") == ["explain", "fusion"]

@@ -187,7 +187,8 @@ def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
     ranking, trace = answer.query.ranking, answer.trace
     if explain:
         for source in trace.sources:
-            counts = f"{source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {source.reason}"
+            note = source.reason or (f"read as: {source.read_as}" if source.read_as else "")
+            counts = f"{source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {note}"
             echo(dim(plain(f"  {source.name:<10} {counts}").rstrip()), err=True)
         for stage in trace.stages:
             counts = f"{stage.given:>5} → {stage.left:<5} {'':>9}{stage.took_ms:8.1f} ms"
@@ -236,7 +237,7 @@ def _print_passages(passages: Sequence[Result], shown: bool) -> None:
         place = plain(_places(group)) or f"lines {first}–{last}"
         echo(dim(f"{MARGIN}{MARGIN}{place}  {max(one.score for one in group):.2f}"))
         for one in group:
-            echo(terminal.indented(plain_text(one.snippet), MARGIN * 2))
+            echo(terminal.indented(_snippet(one), MARGIN * 2))
 
 
 def _places(group: Sequence[Result]) -> str:
@@ -261,11 +262,20 @@ def _name_and_text(result: Result) -> tuple[str, str]:
     """The name of a result and the text below it. What has no title is printed once: as the name if it is short."""
     from recollect.memory.shapes import name_of
 
-    record, text = result.record, plain_text(result.snippet)
+    record, text = result.record, _snippet(result)
     name = plain_text(name_of(record, max(30, width() - 40)))
     if record.title:
-        return name, text
+        return name.replace("`", ""), text
     return (name, "") if " ".join(record.text.split()) == name else ("", text)
+
+
+def _snippet(result: Result) -> str:
+    """The part of a result that matches; of Markdown, without its marks."""
+    from recollect.ingest.documents import MARKDOWN
+
+    record = result.record
+    markdown = record.path is None or record.place or record.path.lower().endswith(tuple(MARKDOWN))
+    return plain_text(result.snippet_of(terminal.without_markdown(record.text)) if markdown else result.snippet)
 
 
 def _headline(rank: int, result: Result, name: str, score: str, short: str) -> str:

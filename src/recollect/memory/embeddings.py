@@ -329,6 +329,7 @@ class _ScopedEmbedder:
         self._inner, self._scope = inner, scope
         self.name, self.fingerprint, self.passages = inner.name, inner.fingerprint, inner.passages
         self.remote = bool(getattr(inner, "remote", False))
+        self.is_word = getattr(inner, "is_word", None)
 
     def query(self, text: str) -> Vector:
         if isinstance(self._inner, CachingEmbedder):

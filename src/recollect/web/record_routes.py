@@ -11,13 +11,14 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.responses import Response
 
 from recollect.analysis import matching_words
 from recollect.errors import Forbidden
 from recollect.ingest.documents import MARKDOWN
 from recollect.memory import Memory
 from recollect.memory.changes import chain
-from recollect.memory.folders import Excerpt
+from recollect.memory.originals import Excerpt
 from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
 from recollect.memory.resemblance import resembling
@@ -47,6 +48,10 @@ LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
 LIGHT_LISTED = 200  # a longer list is a heavy request
 ROLLED_BACK = 100  # records of each kind that the answer to a rollback shows; all are counted
 OTHERS = ("query", "explain", "tokens", "target")  # fields of bodies that are no options of `Memory.search`
+
+PDF, BYTES = "application/pdf", {"type": "string", "format": "binary"}
+INERT = {"Content-Disposition": "inline", "Content-Security-Policy": "sandbox; default-src 'none'"}
+"""Headers of a file that anybody may have written: as a document of its own it has no origin, and can load nothing."""
 
 search_router = APIRouter(tags=["search"])
 
@@ -274,6 +279,12 @@ def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
 def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
     """The current lines of a chunk's file."""
     return Json(asdict(memory.excerpt(id)))
+
+
+@router.get("/v1/pdf/{id:anything}", response_class=Response, responses={200: {"content": {PDF: {"schema": BYTES}}}})
+def get_pdf(id: RecordId, memory: Named) -> Response:  # noqa: A002
+    """The PDF file of a chunk, to be opened at its page: `#page=12`."""
+    return Response(memory.pdf(id), media_type=PDF, headers=INERT)
 
 
 _READING = model("Reading", id=str, path=str | None, lines=list[int] | None, freshness=str | None, nodes=list[Any])

@@ -135,12 +135,13 @@ class Segment:
         """Which of the terms some row has."""
         if not len(self.terms):
             return np.zeros(len(hashes), dtype=np.bool_)
-        return self.terms[np.minimum(self.terms.searchsorted(hashes), len(self.terms) - 1)] == hashes
+        at = np.minimum(self.terms.searchsorted(hashes), len(self.terms) - 1)
+        return np.equal(self.terms[at], hashes)
 
     def beginning(self, prefix: str) -> list[str]:
         """The terms that begin with a prefix."""
         pattern = rb"\n(" + re.escape(prefix.encode("utf-8", "replace")) + rb"[^\n]*)"
-        return [term.decode("utf-8", "replace") for term in re.findall(pattern, memoryview(self.spelled))]
+        return [term.decode("utf-8", "replace") for term in re.findall(pattern, self.spelled.data)]
 
     def statements(self, places: Array) -> list[Statement]:
         """The statements that the records at some places make."""
