@@ -168,12 +168,13 @@ def fold(path: str) -> str:
 
 
 def words_for(path: str) -> set[str]:
-    """Words of which every text that links to a file contains one: the longest in ASCII of each of its names.
+    """Words of which every text that links to a file contains one: the longest in ASCII of its name, or its folder's.
 
     Letters beyond ASCII may be written in several ways, so a name without others has the empty word.
     """
-    names = (posixpath.basename(name) for name in names_of(path))
-    return {max(_WORD.findall(PurePosixPath(name).stem), key=len, default="") for name in names}
+    note = PurePosixPath(unicodedata.normalize("NFC", path))
+    names = [note.stem, note.parent.name] if note.stem.lower() in FOLDER_NOTES else [note.stem]
+    return {max(_WORD.findall(name), key=len, default="") for name in names}
 
 
 def may_link(path: str) -> re.Pattern[str]:
