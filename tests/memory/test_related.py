@@ -16,8 +16,8 @@ from recollect.ingest.links import Targets, links_of
 VAULT = {
     "Garden.md": "# Garden\n\nSee [[Raised beds]], [[tools/Tools#Spade|the spade]] and [Ada](people/Ada%20L.md).\n\n"
     "Again [[Raised beds]]. Later: [[Greenhouse]] and ![[bed.png]]. Itself: [[Garden]].\n",
-    "tools/Tools.md": "# Tools\n\n## Rake\n\n" + "Leaves fall in autumn. " * 100 + "\n\n## Spade\n\nFor [[raised beds]]. "
-    + "Dig deep. " * 100 + "\n",
+    "tools/Tools.md": f"# Tools\n\n## Rake\n\n{'Leaves fall in autumn. ' * 100}\n\n## Spade\n\n"
+    f"For [[raised beds]]. {'Dig deep. ' * 100}\n",
     "Raised beds.md": "# Raised beds\n\nLarch wood. Back to [the garden](./Garden.md#top).\n",
     "people/Ada L.md": "# Ada\n\nAda makes compost.\n\n```\n[[Garden]]\n```\n",
     "code.py": "matrix = [[Garden]]  # [x](Garden.md)\n",
