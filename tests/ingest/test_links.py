@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.ingest.links import Targets, destinations, links_of, may_link, words_for
+from recollect.ingest.links import LinkTargets, destinations, links_of, may_link, words_for
 
 TEXT = """\
 # Title
@@ -95,7 +95,7 @@ def test_a_link_means_one_file(text, source, expected):
     """Names as in Obsidian, paths as in Markdown. A text that links to a file passes the filter for that file."""
     (link,) = links_of(text)
     files = {**FILES, source: source[:2]} if source else FILES
-    assert Targets(files).find(link, source) == expected
+    assert LinkTargets(files).find(link, source) == expected
     if expected:
         assert may_link(expected).search(destinations(text))
         assert any(word.lower() in text.lower().partition("[")[2] for word in words_for(expected))

@@ -11,7 +11,7 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.errors import Forbidden, UnknownRecord, UsageError
-from recollect.ingest.links import Targets, links_of
+from recollect.ingest.links import LinkTargets, links_of
 
 VAULT = {
     "Garden.md": "# Garden\n\nSee [[Raised beds]], [[tools/Tools#Spade|the spade]] and [Ada](people/Ada%20L.md).\n\n"
@@ -138,6 +138,13 @@ def test_wrong_names_are_refused(vault: Memory, tmp_path: Path) -> None:
             vault.related("Raised beds.md", limit=limit)
 
 
+def test_line_numbers_of_a_record_may_be_wrong(vault: Memory) -> None:
+    """A chunk that a program added may claim any lines; that costs no memory."""
+    text = "See [[Raised beds]]."
+    vault.add(text, kind="chunk", path="/far.md", lines=[2 * 10**9, 2 * 10**9])
+    assert ("far.md", f"line {2 * 10**9}: [[Raised beds]]") in names(vault.related("Raised beds.md").backlinks)
+
+
 def test_links_follow_the_files(vault: Memory, tmp_path: Path) -> None:
     """A changed file has its new links, and a removed one none."""
     folder = tmp_path / "vault"
@@ -179,7 +186,7 @@ def test_backlinks_are_all_links_reversed(memory: Memory, tmp_path: Path) -> Non
         notes[path] = "# T\n\n" + "\n\n".join(lines) + "\n"
     folder = write(tmp_path / "vault", notes)
     memory.index(folder, embed=False)
-    targets = Targets({str(folder / path): str(folder) for path in paths})
+    targets = LinkTargets({str(folder / path): str(folder) for path in paths})
     expected: dict[str, set[str]] = {str(folder / path): set() for path in paths}
     for path, text in notes.items():
         source = str(folder / path)

@@ -28,7 +28,7 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NoteLink:
     """A link of a note: the file and the heading that it names, and the text and the line where it stands.
 
     An embedded note (`![[Note]]`) is a link, too; `embeds` tells it apart, because it is more often an image.
@@ -43,12 +43,12 @@ class Link:
 
 
 @lru_cache(256)  # a server is asked about notes that the same notes link to
-def links_of(text: str) -> tuple[Link, ...]:
+def links_of(text: str) -> tuple[NoteLink, ...]:
     """The links of a Markdown text to other files, in order. Code, comments and web addresses have none."""
     return tuple(_links_of(text))
 
 
-def _links_of(text: str) -> Iterator[Link]:
+def _links_of(text: str) -> Iterator[NoteLink]:
     parser, line = _parser(), 0
     env: dict[str, Any] = {}  # the definitions of links
     for token in parser.parse(text, env):
@@ -59,7 +59,7 @@ def _links_of(text: str) -> Iterator[Link]:
             yield from _links(children, line + 1)
 
 
-def _links(tokens: list[Any], line: int) -> Iterator[Link]:
+def _links(tokens: list[Any], line: int) -> Iterator[NoteLink]:
     for at, token in enumerate(tokens):
         if token.type in ("softbreak", "hardbreak"):
             line += 1
@@ -67,11 +67,11 @@ def _links(tokens: list[Any], line: int) -> Iterator[Link]:
             name, _, _ = token.content.partition("|")
             path, _, heading = name.rstrip("\\").partition("#")  # in a table, the bar is written `\|`
             if path.strip():
-                yield Link(path.strip(), heading.strip(), token.markup, line, True, token.markup.startswith("!"))
+                yield NoteLink(path.strip(), heading.strip(), token.markup, line, True, token.markup.startswith("!"))
         elif token.type == "link_open" and not _ELSEWHERE.match(address := str(token.attrs["href"])):
             path, _, heading = address.partition("#")
             if path := unquote(path.partition("?")[0]):
-                yield Link(path, unquote(heading), f"[{_label(tokens, at)}]({unquote(address)})", line)
+                yield NoteLink(path, unquote(heading), f"[{_label(tokens, at)}]({unquote(address)})", line)
 
 
 def _label(tokens: list[Any], at: int) -> str:
@@ -99,7 +99,7 @@ def _read_wikilink(state: Any, silent: bool) -> bool:
     if not silent:
         token = state.push("wikilink", "", 0)
         token.content = match[1]
-        token.markup = ("!" if state.src[: state.pos].endswith("!") else "") + match[0]
+        token.markup = ("!" if state.src[max(0, state.pos - 1) : state.pos] == "!" else "") + match[0]
     state.pos = match.end()
     return True
 
@@ -112,7 +112,7 @@ class _Name(NamedTuple):
     path: str
 
 
-class Targets:
+class LinkTargets:
     """Finds the file that a link means, among some files: path → the folder with which it was indexed.
 
     A wikilink names a file as in Obsidian: by its name, or by the end of its path, without the suffix of Markdown, in
@@ -128,7 +128,7 @@ class Targets:
             for order, name in enumerate(names_of(path)):
                 self._names.setdefault(posixpath.basename(name), []).append(_Name(name, order, path))
 
-    def find(self, link: Link, source: str | None) -> str | None:
+    def find(self, link: NoteLink, source: str | None) -> str | None:
         """The path of the file that a link in the file `source` means; None if there is none."""
         target, beside = fold(link.target).rstrip("/"), link.target.startswith(("./", "../"))
         if posixpath.basename(target) in ("", ".", ".."):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
 from recollect.types.records import short_ids
 
 if TYPE_CHECKING:
-    from recollect.ingest.links import Link
+    from recollect.ingest.links import NoteLink
 
 SIMILAR = 5  # similar notes that are listed
 MOST_SIMILAR = 100
@@ -57,7 +57,7 @@ class Related:
     links: tuple[RelatedNote, ...]
     backlinks: tuple[RelatedNote, ...]
     similar: tuple[RelatedNote, ...]
-    unresolved: tuple[Link, ...]
+    unresolved: tuple[NoteLink, ...]
 
     @property
     def notes(self) -> tuple[RelatedNote, ...]:
@@ -128,7 +128,9 @@ def _named(memory: ScopedWriter, target: str) -> Record:
         raise UsageError(f"{target!r} could be several files", hint="name more of the path")
     if not chunks:
         error = UnknownRecord(target)
-        error.explain(f"no record has the id {target!r}, and no indexed file this path", "`recollect list` shows both")
+        error.explain(
+            f"no record has the id {target!r}, and no indexed file this path", "`recollect search` shows both"
+        )
         raise error
     return chunks[0]
 
@@ -137,13 +139,13 @@ class _Note:
     """A record, or the file that it is a part of, and the other records that its scope may see."""
 
     def __init__(self, memory: ScopedWriter, record: Record, work: Work) -> None:
-        from recollect.ingest.links import Targets
+        from recollect.ingest.links import LinkTargets
 
         self._memory, self._record, self._work = memory, record, work
         self._where = Filter(scope=memory.scope)
         self._file = record.path if record.kind == "chunk" else None
-        self._parts = self._chunks([self._file]).get(self._file, [record]) if self._file else [record]
-        self._targets = Targets(memory.store.files.visible(self._where))
+        self._parts = (self._file and self._chunks([self._file]).get(self._file)) or [record]
+        self._targets = LinkTargets(memory.store.files.visible(self._where))
 
     def related(self, limit: int) -> Related:
         """Everything that it is related to."""
@@ -152,9 +154,9 @@ class _Note:
             self._record, tuple(links), tuple(self.backlinks()), tuple(self.similar(limit)), tuple(unresolved)
         )
 
-    def links(self) -> tuple[list[RelatedNote], list[Link]]:
+    def links(self) -> tuple[list[RelatedNote], list[NoteLink]]:
         """The notes that this one links to, in the order of the links; and the links that lead to no indexed file."""
-        resolved, unresolved = dict[str, list["Link"]](), []
+        resolved, unresolved = dict[str, list["NoteLink"]](), []
         for link in _links(self._parts):
             path = self._targets.find(link, self._record.path)
             if path is None and not link.embeds:  # most of what is embedded is an image
@@ -220,17 +222,22 @@ def _is_markdown(record: Record) -> bool:
     return record.kind != "chunk" or PurePath(record.path or "").suffix.lower() in MARKDOWN
 
 
-def _links(parts: Sequence[Record]) -> Iterator[Link]:
-    """The links of a note. Its parts are put together: code that is in several of them has no links."""
+def _links(parts: Sequence[Record]) -> Iterator[NoteLink]:
+    """The links of a note. Its parts are put together: code that is in several of them has no links.
+
+    Anybody may have written the line numbers of a record, so that a gap between two lines becomes one empty line.
+    """
     from recollect.ingest.links import links_of
     from recollect.memory.folders import lines_of
 
-    if _is_markdown(parts[0]):
-        lines = lines_of(parts)
-        yield from links_of("\n".join(lines.get(number, "") for number in range(1, max(lines) + 1)))
+    lines = lines_of(parts) if _is_markdown(parts[0]) else {}
+    lines |= {number - 1: "" for number in lines if number - 1 not in lines}
+    numbers = sorted(lines)
+    for link in links_of("\n".join(lines[number] for number in numbers)):
+        yield replace(link, line=numbers[link.line - 1])
 
 
-def _linked(record: Record, links: Sequence[Link], parts: Sequence[Record]) -> RelatedNote:
+def _linked(record: Record, links: Sequence[NoteLink], parts: Sequence[Record]) -> RelatedNote:
     """A note at one end of links, which stand in the parts of a note."""
     first, more = links[0], len(links) - 1
     line = first.line if parts[0].lines else None
