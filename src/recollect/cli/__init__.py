@@ -28,6 +28,7 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "recall": ("queries", "Search, and print one block of text for a model's context."),
     "fuse": ("rankings", "Fuse ranked lists from files into one."),
     "overlap": ("rankings", "Compare what the sources find."),
+    "related": ("queries", "List the notes that a note links to, those that link to it, and similar ones."),
     "why-not": ("queries", "Explain why a record is missing from the results."),
     "add": ("crud", "Add a fact, or many from standard input."),
     "get": ("crud", "Show one record."),
@@ -73,6 +74,7 @@ SYNONYMS = {  # names that newcomers try → the command they mean
     "remember": "add", "store": "add", "save": "add", "find": "search", "query": "search", "ask": "recall",
     "context": "recall", "delete": "forget", "remove": "forget", "rm": "forget", "update": "edit", "show": "get",
     "ls": "list", "log": "history", "ingest": "index", "settings": "config", "explain": "why-not",
+    "links": "related", "backlinks": "related",
 }  # fmt: skip
 
 

@@ -76,13 +76,19 @@ def _indexed(store: Store, record: Record) -> tuple[str, tuple[int, int], FileSt
 
 def _document_excerpt(record: Record, around: tuple[int, int], chunks: Iterable[Record], state_now: str) -> Excerpt:
     """The lines around a chunk of a document, put together from the stored chunks: the file itself has no lines."""
-    lines: dict[int, str] = {}
-    for chunk in sorted(chunks, key=lambda chunk: chunk.lines or (0, 0)):
-        for number, line in enumerate(chunk.text.split("\n"), chunk.lines[0] if chunk.lines else 0):
-            lines[number] = lines.get(number, "") + line  # a long line is in several chunks
+    lines = lines_of(chunks)
     start, end = max(1, around[0] - AROUND), min(max(lines), around[1] + AROUND)
     text = "\n".join(lines.get(number, "")[:LINE_CHARACTERS] for number in range(start, end + 1))
     return Excerpt(record.path or "", start, text, around, max(lines), state_now)
+
+
+def lines_of(chunks: Iterable[Record]) -> dict[int, str]:
+    """The lines of a file by number, as far as its chunks hold them; of another record, the lines of its text."""
+    lines: dict[int, str] = {}
+    for chunk in sorted(chunks, key=lambda chunk: chunk.lines or (1, 1)):
+        for number, line in enumerate(chunk.text.split("\n"), chunk.lines[0] if chunk.lines else 1):
+            lines[number] = lines.get(number, "") + line  # a long line is in several chunks
+    return lines
 
 
 def image(store: Store, record: Record, name: str) -> tuple[bytes, str]:

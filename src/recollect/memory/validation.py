@@ -177,8 +177,13 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and all(map(is_text, value))
 
 
+MOST_LINES = 2**31 - 1  # the index holds line numbers in 32 bits
+
+
 def _is_lines(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(line, int) for line in value)  # noqa: PLR2004
+    if not isinstance(value, list | tuple) or len(value) != 2:  # noqa: PLR2004
+        return False
+    return all(isinstance(line, int) and 0 <= line <= MOST_LINES for line in value)
 
 
 def _check(holds: bool, message: str, hint: str = "") -> None:

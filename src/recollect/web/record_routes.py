@@ -19,8 +19,9 @@ from recollect.ingest.documents import MARKDOWN
 from recollect.memory import Memory
 from recollect.memory.changes import chain
 from recollect.memory.originals import Excerpt
-from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
+from recollect.memory.payloads import MOST_NAME, RecallBlock, RelatedAnswer, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
+from recollect.memory.related import MOST_SIMILAR, SIMILAR
 from recollect.memory.resemblance import resembling
 from recollect.memory.shapes import (
     answer_dict,
@@ -305,6 +306,26 @@ def get_reading(id: RecordId, memory: Named) -> Json:  # noqa: A002
     else:
         content = nodes(record.text)
     return Json({"id": id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
+
+
+_SIMILAR_NOTES = "How many similar notes."
+
+
+@router.get("/v1/related/{id:anything}", **documented(RelatedAnswer))
+async def get_related(
+    id: RecordId,  # noqa: A002
+    asker: Reads,
+    memory: Named,
+    request: Request,
+    limit: Annotated[int, Query(ge=0, le=MOST_SIMILAR, description=_SIMILAR_NOTES)] = SIMILAR,
+) -> Json:
+    """The notes that a record or a file links to, those that link to it, and similar ones. A file is named by path."""
+    run = request.app.state.searches.run
+    return Json(await run(asker.caller, _bounded, limits(asker.caller), _related, memory, id, limit))
+
+
+def _related(memory: Memory, work: Work, target: str, limit: int) -> bytes:
+    return encoded(memory.related(target, limit=limit, work=work).as_dict())
 
 
 @router.get("/v1/image/{id:anything}", **documented(model("Image", media_type=str, base64=str)))

@@ -4,13 +4,15 @@ import { api, hasToken } from "./api.js";
 import { h, replace } from "./dom.js";
 import { rendered } from "./markdown.js";
 import { recordHash, recordPath } from "./recordtext.js";
+import { related } from "./related.js";
 import { placeOf, titleOf } from "./words.js";
 
 /** `element`, `show(result, matched)`, `clear()`; while nothing is shown the element is hidden. */
 export function readingPane(app) {
   const body = h("div", { class: "reading-body", tabindex: "0", role: "region", "aria-label": "The note" });
   const head = h("div", { class: "reading-head" });
-  const element = h("aside", { class: "reading", "aria-label": "Reading", hidden: true }, head, body);
+  const foot = h("div");
+  const element = h("aside", { class: "reading", "aria-label": "Reading", hidden: true }, head, body, foot);
   let wanted = null;
 
   async function show(result, matched = []) {
@@ -21,8 +23,11 @@ export function readingPane(app) {
     replace(head, h("a", { class: "reading-title", href: recordHash(result.id), dir: "auto" }, titleOf(result)),
       h("p", { class: "quiet" }, h("bdi", null, placeOf(result))), opener(result));
     replace(body, content);
+    replace(foot);
     element.hidden = false;
     reveal(body);
+    const notes = await related(app, result.id);
+    if (wanted === result.id) replace(foot, notes);
   }
 
   function clear() {
