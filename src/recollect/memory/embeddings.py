@@ -23,7 +23,7 @@ from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbed
 
 if TYPE_CHECKING:
     from recollect.memory.filling import Filling
-    from recollect.types import Change, Matrix, Store, Vector
+    from recollect.types import Change, Matrix, Store, Vector, VectorIndex
 
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5
@@ -189,44 +189,45 @@ class Embeddings:
         return active is not None and active.fingerprint == self._embedder().fingerprint
 
     def move(self) -> str | None:
-        """The move to another model that computing the missing vectors ends with, in words. Opens no model."""
+        """The move to another model that `fill` ends with, in words. Opens no model."""
+        if (old := self._other_model()) is None:
+            return None
+        moves = f"searches move from {old} to {self.name} when its vectors are complete"
+        return f"{moves}; `recollect migrate --embedder {self.name} --evaluate` instead compares the two first"
+
+    def stays(self) -> str | None:
+        """That the store keeps a model which is not the configured one, in words. Opens no model."""
+        if (old := self._other_model()) is None:
+            return None
+        ways = f"`recollect migrate --embedder {self.name} --evaluate` compares and switches"
+        return f"the store keeps its model {old}, the settings name {self.name}: {ways}"
+
+    def _other_model(self) -> str | None:
+        """The model that answers, if it has vectors and is not the configured one."""
         active = self._spaces.active
         if active is None or active.embedder == self.name or not self._spaces.open(active).coverage()[0]:
             return None
-        moves = f"searches move from {model_label(active.embedder)} to {self.name} when its vectors are complete"
-        return f"{moves}; `recollect migrate --embedder {self.name} --evaluate` instead compares the two first"
+        return model_label(active.embedder)
 
     def lacking(self) -> int:
-        """How many records have no vector of the configured model."""
-        return self._spaces.open(self._configured()[1]).coverage()[1]
+        """How many records have no vector of the model that answers."""
+        return self.serving().index.coverage()[1]
+
+    def complete(self, progress: Progress | None = None) -> int:
+        """Compute every missing vector of the model that answers; if another one answers meanwhile, its vectors too."""
+        done, space = 0, None
+        while space != (serving := self.serving()).space:
+            space = serving.space
+            done += _fill(serving.embedder, serving.index, progress)
+        return done
 
     def fill(self, progress: Progress | None = None, *, activate: bool = True) -> int:
         """Compute every missing vector of the configured model, and then, with `activate`, let its space answer."""
         embedder, space = self._configured()
-        index = self._spaces.open(space)
-        total, done, size = index.coverage()[1], 0, BATCH
-        if progress and total:
-            progress(0, total)
         active = self._spaces.active
         if activate and (active is None or not self._spaces.open(active).coverage()[0]):
             self._spaces.activate(space)  # no other model answers meanwhile
-        batch, unsaved = list[str](), set[str]()
-        while True:
-            waiting = index.missing(size + len(unsaved))
-            # A passage that does not match its stored hash stays missing; `doctor` reports it.
-            unsaved.update(set(waiting).intersection(batch))
-            batch = [passage for passage in waiting if passage not in unsaved]
-            if not batch:
-                break
-            start = time.monotonic()
-            index.save(batch, embed(embedder, batch))
-            if time.monotonic() - start < BATCH_SECONDS:
-                size = min(2 * size, MOST_BATCH)
-            done += len(batch)
-            if progress:
-                progress(min(done, total), total)
-        if progress and 0 < done < total:
-            progress(total, total)  # records with the same passage share a vector
+        done = _fill(embedder, self._spaces.open(space), progress)
         if activate:
             self._spaces.activate(space)
         return done
@@ -250,7 +251,7 @@ class Embeddings:
         if not is_self_contained(active.embedder):
             if active.embedder == embedder.name:
                 raise changed
-            hint = f'`recollect embed` computes vectors with {embedder.name}; to use {name}, set embedder = "{name}"'
+            hint = f'{move}; to use {name}, set embedder = "{name}"'
             raise EmbedderError(unconfigured_model(name), hint=hint)
         try:
             old = self._models[active.embedder]
@@ -270,6 +271,31 @@ class Embeddings:
         if model is None or model == "none":
             raise UsageError("no embedder is configured", hint="set one: --embedder arctic-embed-s")
         return self._models[model] if isinstance(model, str) else model
+
+
+def _fill(embedder: Embedder, index: VectorIndex, progress: Progress | None) -> int:
+    """Compute the missing vectors of an index and return how many."""
+    total, done, size = index.coverage()[1], 0, BATCH
+    if progress and total:
+        progress(0, total)
+    batch, unsaved = list[str](), set[str]()
+    while True:
+        waiting = index.missing(size + len(unsaved))
+        # A passage that does not match its stored hash stays missing; `doctor` reports it.
+        unsaved.update(set(waiting).intersection(batch))
+        batch = [passage for passage in waiting if passage not in unsaved]
+        if not batch:
+            break
+        start = time.monotonic()
+        index.save(batch, embed(embedder, batch))
+        if time.monotonic() - start < BATCH_SECONDS:
+            size = min(2 * size, MOST_BATCH)
+        done += len(batch)
+        if progress:
+            progress(min(done, total), total)
+    if progress and 0 < done < total:
+        progress(total, total)  # records with the same passage share a vector
+    return done
 
 
 def _space_of(embedder: Embedder, active: VectorSpace | None) -> VectorSpace:

@@ -55,9 +55,16 @@ def index(
         else:
             _index(memory.store, paths, options, report, reading)
     if embed and memory.embeddings.configured and not dry_run:
+        announce_model(memory)
         with redactions_counted(memory, report), vectors_may_fail(memory):
-            report.embedded = memory.embed(progress=progress)
+            report.embedded = memory.embed(move=False, progress=progress)
     return report
+
+
+def announce_model(memory: Memory) -> None:
+    """Announce that the vectors will be of the store's model, if the settings name another one."""
+    if memory.embeddings.configured and (stays := memory.embeddings.stays()):
+        memory.announce(stays)
 
 
 @contextlib.contextmanager
@@ -74,7 +81,7 @@ def vectors_may_fail(memory: Memory) -> Iterator[None]:
     try:
         yield
     except RecollectError as error:
-        memory.announce(f"indexed without vectors: {error.message}")
+        memory.announce(" – ".join(filter(None, (f"indexed without vectors: {error.message}", error.hint))))
 
 
 def indexed_folders(

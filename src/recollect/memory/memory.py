@@ -273,15 +273,16 @@ class Memory(Importer):
         return backup(self.store, file, force=force, keep=keep)
 
     @traced("embed", embedded)
-    def embed(self, *, progress: Progress | None = None) -> int:
+    def embed(self, *, move: bool = True, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model and return how many. It can be interrupted.
 
-        If another model answers, this is announced, and the configured one answers from the end on.
+        If another model answers, this is announced, and the configured one answers from the end on. Without `move`, the
+        vectors are those of the model that answers, and it stays.
         """
-        if move := self.embeddings.move():
-            self.announce(move)
+        if move and (moving := self.embeddings.move()):
+            self.announce(moving)
         self.store.keywords.catch_up()
-        return self.embeddings.fill(progress)
+        return self.embeddings.fill(progress) if move else self.embeddings.complete(progress)
 
     def change_language(self, language: str) -> None:
         """Change the language of the store's stemmer, and rebuild the keyword index."""

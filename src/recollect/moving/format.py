@@ -183,13 +183,15 @@ def _before(value: Any) -> None:
     _check_detail(obj(value), {}, _BEFORE)
 
 
+_WRITER = {"origin": choice(ORIGINS), "author": text, "author_session": text}
+
 ACTIONS: Mapping[str, tuple[Mapping[str, Reader], Mapping[str, Reader]]] = {
     "add": ({}, {}),
     "update": ({"before": _before}, {}),
-    "supersede": ({"by": name}, {"from": any_time}),
+    "supersede": ({"by": name}, {"from": any_time, **_WRITER}),
     "supersedes": ({"id": name}, {"made": flag}),
-    "forget": ({}, {}),
-    "purge": ({}, {}),
+    "forget": ({}, _WRITER),
+    "purge": ({}, _WRITER),
     "restore": ({"undid": choice(("forget", "supersede"))}, {"by": name}),
     "undo": ({"undoes": whole(1)}, {}),
 }
