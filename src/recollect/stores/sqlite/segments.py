@@ -22,9 +22,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.analysis import HASH_BYTES, Analyzer
+from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer
 from recollect.errors import StoreError
-from recollect.ranking import Statement, statement
+from recollect.ranking import Statement, is_statement
 from recollect.stores.database import TITLE_WEIGHT
 from recollect.types.records import default_origin
 
@@ -33,6 +33,7 @@ LONG_AGO = -(2**63)  # the same for the time of an edit
 
 MAGIC = b"RCLT index 1\n\0\0\0"
 ALIGNED = 64
+WORD_BITS = 8 * WORD_BYTES
 
 Array: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[np.int64]
@@ -204,25 +205,24 @@ def _blob(terms: Iterable[str]) -> NDArray[np.uint8]:
 
 def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     hashes, ends, lengths, title_ends = list[bytes](), [0], list[int](), list[tuple[int, int]]()
-    words, word_ends, word_count = list[int](), [0], list[int]()
+    words, word_count = list[bytes](), list[int]()
     others: list[tuple[Any, ...]] = []  # without the texts, of which there may be much more than fits into memory
     for record in records:
         kind, title, text = record[1:4]
         others.append((record[0], kind, *record[4:]))
         end = ends[-1]
-        found, length = analyzer.packed(text)
+        found, length, stated = analyzer.packed(text)
         if title:
-            in_title, counted = analyzer.packed(title)
+            in_title, counted, _ = analyzer.packed(title)
             hashes.append(in_title)
             title_ends.append((end, end := end + len(in_title) // HASH_BYTES))
             length += int(TITLE_WEIGHT) * counted
         hashes.append(found)
         ends.append(end + len(found) // HASH_BYTES)
         lengths.append(length or 1)
-        stated = statement(kind, text)
-        words += stated.words
-        word_ends.append(len(words))
-        word_count.append(stated.length)
+        stated = stated if is_statement(kind, text) else b""
+        words.append(stated)
+        word_count.append(len(stated) // WORD_BYTES)
     columns = list(zip(*others, strict=True)) or [()] * (SELECTED_COLUMNS - 2)
     row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, *rest = columns
     folds, paths, lines, origins = rest
@@ -245,11 +245,20 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         file_hash=np.array([hashes_of_files[path] for path in of_files], dtype=np.uint64),
         line=np.array([line or 0 for line in lines], dtype=np.int32),
-        length=np.array(lengths, dtype=np.int32), words=np.array(words, dtype=np.uint32),
-        word_starts=_ints(word_ends), word_count=np.array(word_count, dtype=np.int32),
+        length=np.array(lengths, dtype=np.int32), **_different(words, word_count),
         **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), spelled=_blob(()),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
+
+
+def _different(words: Sequence[bytes], counts: Sequence[int]) -> dict[str, Any]:
+    """The different words of each record, in any order, where they start, and how many words it has."""
+    count = np.array(counts, dtype=np.int32)
+    pairs = np.repeat(np.arange(len(count)) << WORD_BITS, count) | np.frombuffer(b"".join(words), dtype="<u4")
+    pairs.sort()
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    starts = pairs.searchsorted(np.arange(len(count) + 1) << WORD_BITS)
+    return {"words": pairs.astype(np.uint32), "word_starts": starts, "word_count": count}
 
 
 def _path_hash(path: str) -> int:
