@@ -93,11 +93,7 @@ class Segment:
 
     @cached_property
     def _by_row(self) -> tuple[Ints, Array | None]:
-        """The rows, rising, and the place of each; None where they are in this order already."""
-        if len(self.rows) < 2 or bool((self.rows[1:] > self.rows[:-1]).all()):  # noqa: PLR2004
-            return self.rows, None
-        order = np.argsort(self.rows)
-        return self.rows[order], order
+        return rising(self.rows)
 
     @cached_property
     def _lowest(self) -> Mapping[str, int]:
@@ -142,6 +138,14 @@ class Segment:
         columns = (self.word_starts[places], self.word_starts[places + 1], self.word_count[places])
         spans = zip(*(column.tolist() for column in columns), strict=True)
         return [Statement(self.words[start:end].tolist(), count) for start, end, count in spans]
+
+
+def rising(rows: Ints) -> tuple[Ints, Array | None]:
+    """The rows, rising, and the place of each; None where they are in this order already."""
+    if len(rows) < 2 or bool((rows[1:] > rows[:-1]).all()):  # noqa: PLR2004
+        return rows, None
+    order = np.argsort(rows)
+    return rows[order], order
 
 
 def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]:
