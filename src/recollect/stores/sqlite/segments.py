@@ -44,7 +44,6 @@ SELECTED = (
     " fold, path, first_line, origin"
 )
 """The columns of `records` that `build` reads."""
-SELECTED_COLUMNS = SELECTED.count(",") + 1
 
 NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 """Columns of names, stored as numbers; 0 stands for none."""
@@ -209,7 +208,7 @@ def _blob(terms: Iterable[str]) -> NDArray[np.uint8]:
 
 def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     hashes, ends, lengths, title_ends = list[bytes](), [0], list[int](), list[tuple[int, int]]()
-    words, word_count = list[bytes](), list[int]()
+    words = list[bytes]()
     others: list[tuple[Any, ...]] = []  # without the texts, of which there may be much more than fits into memory
     for record in records:
         kind, title, text = record[1:4]
@@ -224,10 +223,8 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         hashes.append(found)
         ends.append(end + len(found) // HASH_BYTES)
         lengths.append(length or 1)
-        stated = stated if is_statement(kind, text) else b""
-        words.append(stated)
-        word_count.append(len(stated) // WORD_BYTES)
-    columns = list(zip(*others, strict=True)) or [()] * (SELECTED_COLUMNS - 2)
+        words.append(stated if is_statement(kind, text) else b"")
+    columns = list(zip(*others, strict=True)) or [()] * (SELECTED.count(",") - 1)
     row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, *rest = columns
     folds, paths, lines, origins = rest
     origins = tuple(origin or default_origin(kind) for origin, kind in zip(origins, kinds, strict=True))
@@ -249,15 +246,15 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         file_hash=np.array([hashes_of_files[path] for path in of_files], dtype=np.uint64),
         line=np.array([line or 0 for line in lines], dtype=np.int32),
-        length=np.array(lengths, dtype=np.int32), **_different(words, word_count),
+        length=np.array(lengths, dtype=np.int32), **_different(words),
         **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), spelled=_blob(()),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
 
 
-def _different(words: Sequence[bytes], counts: Sequence[int]) -> dict[str, Any]:
+def _different(words: Sequence[bytes]) -> dict[str, Any]:
     """The different words of each record, in any order, where they start, and how many words it has."""
-    count = np.array(counts, dtype=np.int32)
+    count = np.array([len(each) // WORD_BYTES for each in words], dtype=np.int32)
     pairs = np.repeat(np.arange(len(count)) << WORD_BITS, count) | np.frombuffer(b"".join(words), dtype="<u4")
     pairs.sort()
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
@@ -382,9 +379,6 @@ def _merged_postings(segments: Sequence[Segment], masks: Sequence[Mask]) -> dict
         places[target], counts[target] = own_places, own_counts
         free[position] += sizes
     return {"terms": terms, "starts": starts, "places": places, "counts": counts}
-
-
-# -- files --------------------------------------------------------------------------------------------------
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], extra: Mapping[str, Any]) -> tuple[int, int]:
