@@ -12,13 +12,14 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 if TYPE_CHECKING:
     from regex import Pattern
@@ -109,26 +110,28 @@ class Analyzer:
 
     def hashed(self, text: str) -> tuple[list[int], int]:
         """The hashes of the terms of `tokens`, in their order, and how many of the terms are not stop words."""
-        packed, length = self.packed(text)
+        packed, length, _ = self.packed(text)
         return [
             int.from_bytes(packed[at : at + HASH_BYTES], "little") for at in range(0, len(packed), HASH_BYTES)
         ], length
 
-    def packed(self, text: str) -> tuple[bytes, int]:
-        """The same with the hashes as bytes, little endian, for an index of many texts.
+    def packed(self, text: str) -> tuple[bytes, int, bytes]:
+        """The same with the hashes as bytes, little endian, for an index of many texts; and those of `word_hashes`.
 
-        No term contains white space, so the hashes of each chunk between white space can be cached.
+        No term and no word contains white space, so the hashes of each chunk between white space can be cached.
         """
         chunks = _chunks(self.language)
-        found = [chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()]
-        return b"".join([hashes for hashes, _ in found]), sum([counted for _, counted in found])
+        entries = [chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()]
+        hashes, counts, words = zip(*entries, strict=True) if entries else ((), (), ())
+        # What normalising changes, it changes for the terms only.
+        own = b"".join(words) if text.isascii() else _joined(word_hashes(text))
+        return b"".join(hashes), sum(counts), own
 
     def spellings(self) -> dict[int, str]:
         """The terms of all that `packed` has read, by their hashes; emptied when it is large. One thread at a time."""
         chunks = _chunks(self.language)
         if len(chunks.spelled) > MOST_SPELLED:
-            chunks.clear()  # what is cached would not be spelled again
-            chunks.spelled.clear()
+            chunks.forget()
         return chunks.spelled
 
     def term(self, word: str) -> str:
@@ -171,26 +174,44 @@ def _hash(term: str) -> bytes:
     return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
-class _Chunks(dict[str, tuple[bytes, int]]):
-    """Each chunk of normalised text → the hashes of its terms, and how many of them are not stop words."""
+WORD_BYTES = 4  # of a word's hash
+_WORD_RUN, _ASCII_WORD_RUN = re.compile(r"\w+"), re.compile(rb"\w+")
+
+
+def word_hashes(text: str) -> list[int]:
+    """A hash of 32 bits for each word of a text as it is written, but for its case."""
+    if text.isascii():
+        return list(map(crc32, _ASCII_WORD_RUN.findall(text.lower().encode())))
+    return [crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD_RUN.findall(text.casefold())]
+
+
+def _joined(hashes: Iterable[int]) -> bytes:
+    return b"".join([each.to_bytes(WORD_BYTES, "little") for each in hashes])
+
+
+class _Chunks(dict[str, tuple[bytes, int, bytes]]):
+    """Each chunk of normalised text → the hashes of its terms, how many are not stop words, the hashes of its words."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._language = language
         self.spelled: dict[int, str] = {}  # hash → term
+        self._hashes: dict[str, bytes] = {}  # and the reverse
 
-    def __missing__(self, chunk: str) -> tuple[bytes, int]:
+    def __missing__(self, chunk: str) -> tuple[bytes, int, bytes]:
         if chunk.isascii() and chunk.isalpha() and (chunk.islower() or chunk.istitle() or chunk.isupper()):
             lower = chunk.lower()  # most chunks are one plain word; what follows gives the same, in ten times the time
-            entry = self._spell(_stem(self._language, lower)[:MAX_TERM]), int(lower not in _stopwords(self._language))
+            stop, word = lower in _stopwords(self._language), crc32(lower.encode()).to_bytes(WORD_BYTES, "little")
+            entry = self._spell(_stem(self._language, lower)[:MAX_TERM]), int(not stop), word
         else:
             terms: list[tuple[str, bool]] = []
             for match in _words(chunk):
                 if match.lastgroup == "run":
                     terms += [(gram[0], False) for gram in _grams(match.group(), 0)]
                 else:
-                    terms += _terms(self._language, match.group())
-            entry = b"".join([self._spell(term) for term, _ in terms]), sum(not stop for _, stop in terms)
+                    terms += _terms.__wrapped__(self._language, match.group())  # what is cached here need not be there
+            hashes = b"".join([self._spell(term) for term, _ in terms])
+            entry = hashes, sum([not stop for _, stop in terms]), _joined(word_hashes(chunk))
         if len(chunk) <= LONGEST_CACHED:
             if len(self) >= CACHED_CHUNKS:
                 self.clear()
@@ -199,9 +220,16 @@ class _Chunks(dict[str, tuple[bytes, int]]):
 
     def _spell(self, term: str) -> bytes:
         """The hash of a term, which is then known by it."""
-        hashed = _hash(term)
-        self.spelled[int.from_bytes(hashed, "little")] = term
+        hashed = self._hashes.get(term)
+        if hashed is None:
+            hashed = self._hashes[term] = _hash(term)
+            self.spelled[int.from_bytes(hashed, "little")] = term
         return hashed
+
+    def forget(self) -> None:
+        """Empty all: what is cached would not be spelled again."""
+        for each in (self, self.spelled, self._hashes):
+            each.clear()
 
 
 _chunks = cache(_Chunks)
@@ -247,11 +275,13 @@ def _stem(language: str, word: str) -> str:
         word = _plain_latin(word)
     plain = word.isascii() and word.isalpha()
     if language != "none" and (plain or (word[0].isalpha() and not any(map(str.isnumeric, word)))):
-        if not hasattr(_stemmers, language):
+        stemmer = getattr(_stemmers, language, None)
+        if stemmer is None:
             import Stemmer
 
-            setattr(_stemmers, language, Stemmer.Stemmer(language, 0))  # words are cached here
-        word = getattr(_stemmers, language).stemWord(word) or word
+            stemmer = Stemmer.Stemmer(language, 0)  # words are cached here
+            setattr(_stemmers, language, stemmer)
+        word = stemmer.stemWord(word) or word
     return word if word.isascii() else _plain_latin(word)
 
 

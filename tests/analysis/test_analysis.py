@@ -5,13 +5,24 @@ import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import MANY
 
 from recollect import analysis
-from recollect.analysis import LANGUAGES, MAX_QUERY_TERMS, MAX_TERM, WIDTH, Analyzer, lead, snippet, term_hash
+from recollect.analysis import (
+    LANGUAGES,
+    MAX_QUERY_TERMS,
+    MAX_TERM,
+    WIDTH,
+    Analyzer,
+    lead,
+    snippet,
+    term_hash,
+    word_hashes,
+)
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = Analyzer()
@@ -348,6 +359,13 @@ def test_hashes_are_those_of_the_terms(text, language):
 def test_hashes_of_words_in_any_company(words, spaces):
     """Contractions, identifiers, numbers, marks, emoji and scripts without spaces, next to each other."""
     assert ENGLISH.hashed(spaces.join(words)) == reference(spaces.join(words))
+
+
+@MANY
+@given(text=ANY_TEXT | st.lists(st.sampled_from(AWKWARD), max_size=8).map(" ".join))
+def test_words_of_a_text_are_those_of_its_chunks(text):
+    """The words that the index has of a text are those of the whole text, though they are cached by chunks."""
+    assert np.frombuffer(ENGLISH.packed(text)[2], dtype="<u4").tolist() == word_hashes(text)
 
 
 def test_hashes_of_real_texts_are_those_of_the_terms():

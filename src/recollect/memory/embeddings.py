@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.embedders import is_self_contained
@@ -57,14 +57,6 @@ class OpenedModels(Generic[_Model]):
     def __iter__(self) -> Iterator[_Model]:
         """The models that are open."""
         return (model for model in list(self._opened.values()) if not isinstance(model, RecollectError))
-
-
-@runtime_checkable
-class JointVectorIndex(Protocol):
-    """A vector index whose vectors can be stored in the transaction that stores their records."""
-
-    def saving(self, passages: Sequence[str], vectors: Matrix) -> Change:
-        """The change that stores the vectors of passages, as far as records have these passages."""
 
 
 class Embeddings:
@@ -142,17 +134,18 @@ class Embeddings:
         """Compute the vectors that a few new passages lack, before their records are stored.
 
         Returns the passages that were embedded and the changes that store their vectors. There are none if computing
-        them may take long, judged by the last time: then the records are stored first, and `ensure` follows.
+        them may take long, judged by the last time: then the records are stored first, and `ensure` follows. So they
+        are where the index cannot store vectors in the transaction of their records.
         """
         quick = 0 < len(passages) <= BATCH and len(passages) * self._pace[0] <= PATIENCE_S
-        if not quick or not any(isinstance(last.index, JointVectorIndex) for last in self._last):
+        if not quick or not self._last:
             return [], []
         serving = self.serving()
+        if (saving := getattr(serving.index, "saving", None)) is None:
+            return [], []
         spared = set(serving.index.known(passages)).intersection(passages if visible is None else visible)
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
-        if not new or not isinstance(serving.index, JointVectorIndex):
-            return [], []
-        return new, [serving.index.saving(new, self._embed(serving.embedder, new))]
+        return new, [saving(new, self._embed(serving.embedder, new))] if new else []
 
     def ensure(
         self, passages: Sequence[str], progress: Progress | None = None, *, visible: Collection[str] | None = None
@@ -165,14 +158,17 @@ class Embeddings:
         known = set(serving.index.known(passages))
         spared = known if visible is None else known.intersection(visible)
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
-        for start in range(0, len(new), BATCH):
-            batch = new[start : start + BATCH]
+        done, size = 0, BATCH
+        while batch := new[done : done + size]:
             vectors = self._embed(serving.embedder, batch)
             rows = [row for row, passage in enumerate(batch) if passage not in known]
             if rows:
                 serving.index.save([batch[row] for row in rows], vectors[rows])
+            done += len(batch)
+            if self._pace[0] * size < BATCH_SECONDS:
+                size = min(2 * size, MOST_BATCH)
             if progress:
-                progress(start + len(batch), len(new))
+                progress(done, len(new))
 
     def _embed(self, embedder: Embedder, passages: Sequence[str]) -> Matrix:
         start, pace = time.monotonic(), math.inf  # if the model fails
