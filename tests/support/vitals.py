@@ -64,8 +64,8 @@ class Vitals:
     def growth(self) -> dict[str, tuple[float, float, float]]:
         """For each process how much more it used in the last third of the time than in the middle one.
 
-        That is (the factor of the median memory, threads, descriptors). A pool of threads grows and shrinks with the
-        work, so the last sample, to be taken after a rest, is compared with the fewest of the middle third.
+        That is (the factor of the median memory, threads, descriptors). A pool of threads grows with the work and may
+        stay: so the last sample, to be taken after a rest, is compared with the median of the middle third, at work.
         """
         return {name: _growth(samples) for name, samples in self.samples.items() if len(samples) >= LEAST}
 
@@ -88,5 +88,5 @@ def _growth(samples: list[Sample]) -> tuple[float, float, float]:
 
     memory = [statistics.median(sample.memory_kb for sample in part) for part in (middle, last)]
     files = [min(sample.files for sample in part) for part in (middle, last)]
-    threads = samples[-1].threads - min(sample.threads for sample in middle)
+    threads = samples[-1].threads - statistics.median(sample.threads for sample in middle)
     return memory[1] / memory[0], threads, files[1] - files[0]
