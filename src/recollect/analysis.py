@@ -12,13 +12,14 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 if TYPE_CHECKING:
     from regex import Pattern
@@ -62,6 +63,13 @@ _IGNORED = r"\p{Default_Ignorable_Code_Point}"  # soft hyphens, joiners, directi
 _PIECES = r"[\x00-\x7f]+(?![^\x00-\x7f]) | \X"  # plain stretches whole, the rest letter by letter
 _TOO_MANY_MARKS = r"(?<=\p{M}{30})\p{M}+"
 _AROUND = ".,;:!?()[]{}<>\"'`*-/\\=|~&@$%^\u2018\u2019\u201c\u201d\u2013\u2014"  # never the first or last of a word
+LONGEST_QUESTION = 200  # characters; a longer query is more than one question
+_QUESTION = re.compile(  # English words around what a question is about: no record needs to contain them
+    r"\W*(?:please |(?:can|could) you |i (?:want|would like) to know )*"
+    r"(?:(?:explain|describe|tell (?:me|us) about|show (?:me|us)) (?P<what>.+)"
+    r"|how (?P<how>.+) works?\W*|what (?P<word>.+) means?\W*|how (?:do|can|should) (?:i|we|you|one) use (?P<used>.+))",
+    re.IGNORECASE,
+)
 _ENDINGS = ("t", "d", "ll", "m", "re", "ve", "s")  # of English contractions
 
 
@@ -102,26 +110,28 @@ class Analyzer:
 
     def hashed(self, text: str) -> tuple[list[int], int]:
         """The hashes of the terms of `tokens`, in their order, and how many of the terms are not stop words."""
-        packed, length = self.packed(text)
+        packed, length, _ = self.packed(text)
         return [
             int.from_bytes(packed[at : at + HASH_BYTES], "little") for at in range(0, len(packed), HASH_BYTES)
         ], length
 
-    def packed(self, text: str) -> tuple[bytes, int]:
-        """The same with the hashes as bytes, little endian, for an index of many texts.
+    def packed(self, text: str) -> tuple[bytes, int, bytes]:
+        """The same with the hashes as bytes, little endian, for an index of many texts; and those of `word_hashes`.
 
-        No term contains white space, so the hashes of each chunk between white space can be cached.
+        No term and no word contains white space, so the hashes of each chunk between white space can be cached.
         """
         chunks = _chunks(self.language)
-        found = [chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()]
-        return b"".join([hashes for hashes, _ in found]), sum([counted for _, counted in found])
+        entries = [chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()]
+        hashes, counts, words = zip(*entries, strict=True) if entries else ((), (), ())
+        # What normalising changes, it changes for the terms only.
+        own = b"".join(words) if text.isascii() else _joined(word_hashes(text))
+        return b"".join(hashes), sum(counts), own
 
     def spellings(self) -> dict[int, str]:
         """The terms of all that `packed` has read, by their hashes; emptied when it is large. One thread at a time."""
         chunks = _chunks(self.language)
         if len(chunks.spelled) > MOST_SPELLED:
-            chunks.clear()  # what is cached would not be spelled again
-            chunks.spelled.clear()
+            chunks.forget()
         return chunks.spelled
 
     def term(self, word: str) -> str:
@@ -131,8 +141,17 @@ class Analyzer:
     def query(self, text: str) -> list[str]:
         """The terms of a query, each as often as it occurs: no stop words, unless it has nothing else.
 
-        Scripts without spaces give pairs, not single characters.
+        Scripts without spaces give pairs, not single characters. "How does fusion work" asks about fusion, not work.
         """
+        if self.language == "english" and len(text) < LONGEST_QUESTION and (asked := _QUESTION.fullmatch(text)):
+            words, _ = self._query_words(asked[asked.lastgroup or 0])
+            if words:
+                return words
+        words, stops = self._query_words(text)
+        return words or stops[:MAX_QUERY_TERMS]
+
+    def _query_words(self, text: str) -> tuple[list[str], list[str]]:
+        """The terms of a query that are no stop words, and those that are."""
         words, stops = list[str](), list[str]()
         for match in _words(_normalised(text)[0]):
             if match.lastgroup == "run":
@@ -143,7 +162,7 @@ class Analyzer:
                     (stops if stop else words).append(term)
             if len(words) >= MAX_QUERY_TERMS:
                 break
-        return (words or stops)[:MAX_QUERY_TERMS]
+        return words[:MAX_QUERY_TERMS], stops
 
 
 def term_hash(term: str) -> int:
@@ -155,26 +174,44 @@ def _hash(term: str) -> bytes:
     return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
-class _Chunks(dict[str, tuple[bytes, int]]):
-    """Each chunk of normalised text → the hashes of its terms, and how many of them are not stop words."""
+WORD_BYTES = 4  # of a word's hash
+_WORD_RUN, _ASCII_WORD_RUN = re.compile(r"\w+"), re.compile(rb"\w+")
+
+
+def word_hashes(text: str) -> list[int]:
+    """A hash of 32 bits for each word of a text as it is written, but for its case."""
+    if text.isascii():
+        return list(map(crc32, _ASCII_WORD_RUN.findall(text.lower().encode())))
+    return [crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD_RUN.findall(text.casefold())]
+
+
+def _joined(hashes: Iterable[int]) -> bytes:
+    return b"".join([each.to_bytes(WORD_BYTES, "little") for each in hashes])
+
+
+class _Chunks(dict[str, tuple[bytes, int, bytes]]):
+    """Each chunk of normalised text → the hashes of its terms, how many are not stop words, the hashes of its words."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._language = language
         self.spelled: dict[int, str] = {}  # hash → term
+        self._hashes: dict[str, bytes] = {}  # and the reverse
 
-    def __missing__(self, chunk: str) -> tuple[bytes, int]:
+    def __missing__(self, chunk: str) -> tuple[bytes, int, bytes]:
         if chunk.isascii() and chunk.isalpha() and (chunk.islower() or chunk.istitle() or chunk.isupper()):
             lower = chunk.lower()  # most chunks are one plain word; what follows gives the same, in ten times the time
-            entry = self._spell(_stem(self._language, lower)[:MAX_TERM]), int(lower not in _stopwords(self._language))
+            stop, word = lower in _stopwords(self._language), crc32(lower.encode()).to_bytes(WORD_BYTES, "little")
+            entry = self._spell(_stem(self._language, lower)[:MAX_TERM]), int(not stop), word
         else:
             terms: list[tuple[str, bool]] = []
             for match in _words(chunk):
                 if match.lastgroup == "run":
                     terms += [(gram[0], False) for gram in _grams(match.group(), 0)]
                 else:
-                    terms += _terms(self._language, match.group())
-            entry = b"".join([self._spell(term) for term, _ in terms]), sum(not stop for _, stop in terms)
+                    terms += _terms.__wrapped__(self._language, match.group())  # what is cached here need not be there
+            hashes = b"".join([self._spell(term) for term, _ in terms])
+            entry = hashes, sum([not stop for _, stop in terms]), _joined(word_hashes(chunk))
         if len(chunk) <= LONGEST_CACHED:
             if len(self) >= CACHED_CHUNKS:
                 self.clear()
@@ -183,9 +220,16 @@ class _Chunks(dict[str, tuple[bytes, int]]):
 
     def _spell(self, term: str) -> bytes:
         """The hash of a term, which is then known by it."""
-        hashed = _hash(term)
-        self.spelled[int.from_bytes(hashed, "little")] = term
+        hashed = self._hashes.get(term)
+        if hashed is None:
+            hashed = self._hashes[term] = _hash(term)
+            self.spelled[int.from_bytes(hashed, "little")] = term
         return hashed
+
+    def forget(self) -> None:
+        """Empty all: what is cached would not be spelled again."""
+        for each in (self, self.spelled, self._hashes):
+            each.clear()
 
 
 _chunks = cache(_Chunks)
@@ -231,11 +275,13 @@ def _stem(language: str, word: str) -> str:
         word = _plain_latin(word)
     plain = word.isascii() and word.isalpha()
     if language != "none" and (plain or (word[0].isalpha() and not any(map(str.isnumeric, word)))):
-        if not hasattr(_stemmers, language):
+        stemmer = getattr(_stemmers, language, None)
+        if stemmer is None:
             import Stemmer
 
-            setattr(_stemmers, language, Stemmer.Stemmer(language, 0))  # words are cached here
-        word = getattr(_stemmers, language).stemWord(word) or word
+            stemmer = Stemmer.Stemmer(language, 0)  # words are cached here
+            setattr(_stemmers, language, stemmer)
+        word = stemmer.stemWord(word) or word
     return word if word.isascii() else _plain_latin(word)
 
 

@@ -23,6 +23,16 @@ def idf(records: int, having: int, share: float) -> float:
 @cache
 def shares(language: str) -> Mapping[str, float]:
     """Each common term of a language → the share of records of general text that contain it; others have none."""
-    table = Path(__file__).with_name("frequencies.txt").read_bytes()
-    row = table.partition(f"\n{language}: ".encode())[2].partition(b"\n")[0].decode().split()
+    row = _row("frequencies.txt", language)
     return {term: int(permille) / 1000 for term, permille in zip(row[::2], row[1::2], strict=True)}
+
+
+@cache
+def dictionary(language: str) -> frozenset[str]:
+    """The terms of words that a language is known to have; none for most languages. `training/words.py` makes it."""
+    return frozenset(_row("words.txt", language))
+
+
+def _row(file: str, language: str) -> list[str]:
+    table = Path(__file__).with_name(file).read_bytes()
+    return table.partition(f"\n{language}: ".encode())[2].partition(b"\n")[0].decode().split()

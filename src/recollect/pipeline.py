@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from recollect.dataclass import dataclass
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
@@ -242,11 +242,11 @@ class Fusion:
         """The results that candidates become, with their records and what each source gave to them."""
         return [
             Result(
-                record := self._pool.records[candidate.key],
+                self._pool.records[candidate.key],
                 candidate.fused,
                 candidate.base,
                 shares := self._shares(candidate),
-                self._excerpt(candidate, record),
+                self._excerpt(candidate),
                 next((shares[name].score for name in ("vector", "hyde") if name in shares), None),
                 candidate.freshness,
                 candidate.confidence,
@@ -263,12 +263,13 @@ class Fusion:
         )
         return {source: share for source, share in shares if share is not None}
 
-    def _excerpt(self, candidate: Candidate, record: Record) -> Callable[[], str] | None:
+    def _excerpt(self, candidate: Candidate) -> Callable[[Record], str] | None:
         """Makes the snippet, as the first source does that can."""
         for ranked, ranking in zip(self._lists, self._rankings, strict=True):
             if ranked.excerpt is not None and ranking.position(candidate.key) is not None:
-                return partial(ranked.excerpt, record)
-        return self._snippets.get(candidate.key)
+                return ranked.excerpt
+        snippet = self._snippets.get(candidate.key)
+        return (lambda _: snippet()) if snippet else None
 
 
 class Judgment:
@@ -346,7 +347,8 @@ def _weight(query: Query, ranked: RankedList, lists: Sequence[RankedList]) -> fl
 def _source_trace(ranked: RankedList) -> SourceTrace:
     error = ranked.error
     if error is None:
-        return SourceTrace(ranked.source, "ok", len(ranked.entries), ranked.took_ms, trust=ranked.trust)
+        entries, trust = len(ranked.entries), ranked.trust
+        return SourceTrace(ranked.source, "ok", entries, ranked.took_ms, trust=trust, read_as=ranked.read_as)
     status = "timeout" if isinstance(error, TimedOut) else "failed"
     status = "skipped" if isinstance(error, LeftAlone | TooLong) else status
     return SourceTrace(ranked.source, status, 0, ranked.took_ms, reason(error))

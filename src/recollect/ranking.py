@@ -5,11 +5,11 @@ Pure functions over numbers and strings; the stages apply them to results.
 
 import hashlib
 import math
-import re
 import unicodedata
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
+
+from recollect.analysis import word_hashes
 
 DAY = 86_400.0  # seconds
 
@@ -91,8 +91,6 @@ def mmr(
 LONGEST_WORDS = 60  # words of a statement; a longer text says several things
 WORD_LETTERS = 12  # letters of a long word, with the space after it
 
-_WORD, _ASCII_WORD = re.compile(r"\w+"), re.compile(rb"\w+")
-
 
 class Statement(NamedTuple):
     """The different words of a fact, as hashes, and how many words it has; empty for a text that is no statement."""
@@ -101,19 +99,17 @@ class Statement(NamedTuple):
     length: int = 0
 
 
+def is_statement(kind: str, text: str) -> bool:
+    """Whether a record makes a statement: a chunk does not, and a text that is too long."""
+    return kind == "fact" and len(text) <= LONGEST_WORDS * WORD_LETTERS
+
+
 def statement(kind: str, text: str) -> Statement:
-    """The statement that a record makes; a chunk, and a text too long to be one, make none."""
-    if kind != "fact" or len(text) > LONGEST_WORDS * WORD_LETTERS:
+    """The statement that a record makes."""
+    if not is_statement(kind, text):
         return Statement()
     hashes = word_hashes(text)
     return Statement(set(hashes), len(hashes))
-
-
-def word_hashes(text: str) -> list[int]:
-    """A hash of 32 bits for each word of a text."""
-    if text.isascii():
-        return list(map(zlib.crc32, _ASCII_WORD.findall(text.lower().encode())))
-    return [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD.findall(text.casefold())]
 
 
 NEAR, SAME = 2.0, 2.4  # strengths of a match between two facts that are about one thing, and that say the same

@@ -6,10 +6,11 @@ misspelled word is edited before it is stemmed: "confidnce" becomes "confidence"
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from recollect.frequencies import shares
+from recollect.frequencies import dictionary, shares
 
 if TYPE_CHECKING:
     from recollect.analysis import Analyzer
@@ -41,15 +42,31 @@ class NearTerm(NamedTuple):
 def words_of(text: str, unknown: Collection[str], analyzer: Analyzer) -> dict[str, str]:
     """The words of a text whose terms are unknown: word → term.
 
-    Only plain words of letters can be misspelled, and none that is common in the language: "everyone" stays as it is.
+    Only plain words of letters can be misspelled, and none that the language is known to have: "hobby" is no typing
+    error because no record has it.
     """
     words: dict[str, str] = {}
-    common = shares(analyzer.language)
+    common, language = shares(analyzer.language), dictionary(analyzer.language)
     for token in analyzer.tokens(text):
-        word = text[token.start : token.end].lower()
-        if token.term in unknown and token.term not in common and _is_plain(word):
-            words.setdefault(word, token.term)
+        if token.term in unknown and token.term not in common and token.term not in language:
+            word = text[token.start : token.end].lower()
+            if _is_plain(word):
+                words.setdefault(word, token.term)
     return dict(list(words.items())[:MOST_UNKNOWN])
+
+
+def spellings(word: str, others: Collection[str], analyzer: Analyzer) -> dict[str, str]:
+    """Those of other words, or beginnings of them, that are one edit away from a word, by their terms."""
+    near, length, spelled = edits(word), len(word), dict[str, str]()
+    for other in (*others, *(other[:end] for other in others for end in (length, length + 1) if len(other) > end)):
+        if other in near and (term := analyzer.term(other)):
+            spelled.setdefault(term, other)
+    return spelled
+
+
+def reworded(text: str, words: Mapping[str, str]) -> str:
+    """The text with other words in the place of some; these are named in lower case."""
+    return re.sub(r"\w+", lambda match: words.get(match[0].lower(), match[0]), text)
 
 
 def _is_plain(word: str) -> bool:
@@ -65,8 +82,7 @@ def expand(
         near = _one_edit(word, analyzer, known)
         weight = ONE_EDIT
         if not near and len(word) >= FAR_LETTERS:
-            candidates = [each for each in vocabulary(term[:2]) if each != term and distance(term, each, 2) <= 2]  # noqa: PLR2004
-            near = {each: (each, count) for each, count in known(candidates).items()} if candidates else {}
+            near = {each: (each, count) for each, count in known(_two_edits(term, vocabulary(term[:2]))).items()}
             weight = TWO_EDITS
         best = sorted(near.items(), key=lambda each: (each[1][0][0] != word[0], -each[1][1], each[0]))[:MOST_NEAR]
         if best:
@@ -81,6 +97,13 @@ def _one_edit(word: str, analyzer: Analyzer, known: Known) -> dict[str, tuple[st
         if (len(word) > SAME_FIRST or edited[0] == word[0]) and (term := analyzer.term(edited)):
             spelled.setdefault(term, edited)
     return {term: (spelled[term], count) for term, count in known(list(spelled)).items()}
+
+
+def _two_edits(term: str, terms: Iterable[str]) -> list[str]:
+    """The terms that are two edits away or fewer. One edit changes two letters at most of those that a term has."""
+    letters = set(term)
+    near = (each for each in terms if len(letters.symmetric_difference(each)) <= 4)  # noqa: PLR2004
+    return [each for each in near if each != term and distance(term, each, 2) <= 2]  # noqa: PLR2004
 
 
 def edits(word: str) -> set[str]:

@@ -5,13 +5,24 @@ import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import MANY
 
 from recollect import analysis
-from recollect.analysis import LANGUAGES, MAX_QUERY_TERMS, MAX_TERM, WIDTH, Analyzer, lead, snippet, term_hash
+from recollect.analysis import (
+    LANGUAGES,
+    MAX_QUERY_TERMS,
+    MAX_TERM,
+    WIDTH,
+    Analyzer,
+    lead,
+    snippet,
+    term_hash,
+    word_hashes,
+)
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = Analyzer()
@@ -350,6 +361,13 @@ def test_hashes_of_words_in_any_company(words, spaces):
     assert ENGLISH.hashed(spaces.join(words)) == reference(spaces.join(words))
 
 
+@MANY
+@given(text=ANY_TEXT | st.lists(st.sampled_from(AWKWARD), max_size=8).map(" ".join))
+def test_words_of_a_text_are_those_of_its_chunks(text):
+    """The words that the index has of a text are those of the whole text, though they are cached by chunks."""
+    assert np.frombuffer(ENGLISH.packed(text)[2], dtype="<u4").tolist() == word_hashes(text)
+
+
 def test_hashes_of_real_texts_are_those_of_the_terms():
     """The same for the sample notes and for this project's own pages and code, first seen and seen before."""
     files = [
@@ -492,3 +510,24 @@ def test_snippet_of_a_very_long_text_is_searched_in_its_beginning():
 def test_ascii_text_has_the_same_terms_beside_other_letters(text):
     """A text of ASCII is split by simpler patterns; a letter beyond ASCII after it changes none of its terms."""
     assert [*ENGLISH.tokens(text)] == [*ENGLISH.tokens(f"{text} \u00e9")][:-1]
+
+
+@pytest.mark.parametrize(
+    ("question", "terms"),
+    [
+        ("How does fusion work?", ["fusion"]),
+        ("how row level security works", ["row", "level", "secur"]),
+        ("What does superseded mean?", ["supersed"]),
+        ("could you explain decay", ["decay"]),
+        ("Please tell me about backups.", ["backup"]),
+        ("how do I use tags?", ["tag"]),
+        ("how does it work", ["work"]),  # there is nothing else to search for
+        ("work", ["work"]),
+        ("we work from home", ["work", "home"]),
+        ("the mean of the scores", ["mean", "score"]),
+    ],
+)
+def test_query_is_what_a_question_is_about(question: str, terms: list[str]):
+    """Words that only make it a question are not searched, unless there are no others."""
+    assert Analyzer().query(question) == terms
+    assert Analyzer("german").query("explain fusion") == ["explain", "fusion"]

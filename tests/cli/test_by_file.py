@@ -29,7 +29,7 @@ def test_file_is_shown_once_with_the_lines_of_its_other_passages(run, notes):
     assert "and 3 more passages: lines 7–17" in shown
     assert "Part 2" not in shown
     opened = search(run, "--passages").out
-    assert all(f"## Part {number}" in opened for number in range(1, 5))
+    assert all(f"Part {number}" in opened for number in range(1, 5))
 
 
 def test_by_chunk_lists_every_chunk(run, notes):

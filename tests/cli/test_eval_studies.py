@@ -69,19 +69,22 @@ def test_sweep_of_one_depth_compares_the_settings(run, small):
 
 def test_sweep_as_json_has_the_data_of_the_plots(run, small):
     ran = run("eval", "sweep", small, "--fetch-k", "5,50", "--k", "60", "--fusion", "rrf,weighted", "--json")
-    told = ran.json
-    assert set(told) == {"data", "measure", "rows", "knee", "knees", "churn", "prefix"}
-    assert told["data"]["questions"] == 36
-    assert told["measure"] == "nDCG@10"
-    assert [row["options"] for row in told["rows"]] == [
+    report = ran.json
+    assert set(report) == {"data", "measure", "rows", "knee", "knees", "churn", "prefix"}
+    assert report["data"]["questions"] == 36
+    assert report["measure"] == "nDCG@10"
+    assert set(report["rows"][0]) == {"options", "mean", "low", "high"}
+    assert report["knee"]["options"]["fetch_k"] in (5, 50)
+    assert {step["along"] for step in report["churn"]} == {"fetch_k", "settings"}
+    assert [row["options"] for row in report["rows"]] == [
         {"fusion": "rrf", "rrf_k": 60, "fetch_k": 5},
         {"fusion": "rrf", "rrf_k": 60, "fetch_k": 50},
         {"fusion": "weighted", "fetch_k": 5},
         {"fusion": "weighted", "fetch_k": 50},
     ]
-    assert told["prefix"]["held"]
-    assert told["prefix"]["checked"] == 2 * told["prefix"]["questions"]
-    assert told["prefix"]["questions"] <= 20
+    assert report["prefix"]["held"]
+    assert report["prefix"]["checked"] == 2 * report["prefix"]["questions"]
+    assert report["prefix"]["questions"] <= 20
 
 
 def test_sweep_includes_the_current_settings(run, small):

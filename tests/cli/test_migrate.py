@@ -275,12 +275,27 @@ def test_newcomer_changes_the_model(run, notes, home):
     assert run("search", "how do I bleed the radiators?", "--json").json["trace"]["mode"] == "hybrid"
 
 
-@pytest.mark.parametrize("words", [("embed",), ("index", NOTES), ("watch", NOTES, "--once")])
-def test_command_says_that_it_moves_to_the_model_of_the_settings(run, notes, words):
-    """Before it computes vectors of another model, with the command that compares first; afterwards it is silent."""
+@pytest.mark.parametrize("words", [("embed",), ("index", "more"), ("watch", "more", "--once")])
+def test_command_keeps_the_model_of_the_store(run, notes, home, words):
+    """The settings name another model: new files get vectors of the store's, and a note says how to change it."""
     user_file().write_text('embedder = "hashing:64"\n')
+    (home / "more").mkdir()
+    (home / "more" / "otters.md").write_text("# Otters\n\nAn otter holds hands.\n")
+    if words == ("embed",):
+        run("add", "Seals do not.", "--embedder", "none")
+    done = run(*words)
+    assert done.code == 0
+    stays = "the store keeps its model hashing:256, the settings name hashing:64"
+    assert done.err.count(stays) == 1
+    assert "`recollect migrate --embedder hashing:64 --evaluate` compares and switches" in done.err
+    assert answering(run) == "hashing:256"
+    assert run("status", "--json").json["vectors"]["without"] == 0
+
+
+def test_embed_moves_to_the_model_that_is_named(run, notes):
+    """It says so before it computes vectors, with the command that compares first; afterwards it is silent."""
+    words = ("embed", "--embedder", "hashing:64")
     moved = run(*words)
-    assert moved.code == 0
     assert moved.err.count("searches move from hashing:256 to hashing:64 when its vectors are complete") == 1
     assert "`recollect migrate --embedder hashing:64 --evaluate` instead compares" in moved.err
     assert answering(run) == "hashing:64"

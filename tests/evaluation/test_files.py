@@ -10,8 +10,15 @@ import pytest
 from recollect.config import Settings
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation.datasets import Dataset, fingerprint_of
-from recollect.evaluation.files import file_names, markdown, write_files
-from recollect.evaluation.recording import open_corpus, place_of, record_set, record_sets
+from recollect.evaluation.recording import (
+    file_names,
+    markdown,
+    open_corpus,
+    place_of,
+    record_set,
+    record_sets,
+    write_files,
+)
 from recollect.evaluation.trials import TrialPlan, gate, make_report, run_trials
 
 HASHING = Settings(embedder="hashing:64")

@@ -327,12 +327,6 @@ def test_masking_leaves_enough_text(memory):
     assert MaskedRecords(visible.listed).without(question) is None
 
 
-def test_plan_writes_nothing(sample, tmp_path):
-    planned = make_set(sample, tmp_path / "set", SetOptions(50), plan=True)
-    assert sum(planned["sides"].values()) == 50
-    assert not (tmp_path / "set").exists()
-
-
 def test_vocabulary_of_an_empty_store():
     """No record, no word, no share."""
     vocabulary = Vocabulary([], Analyzer())

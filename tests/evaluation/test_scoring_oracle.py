@@ -52,11 +52,6 @@ def test_exactly_the_judged_questions_count():
     assert all(by_question["unanswered"] == 0.0 for by_question in values.values())
 
 
-def test_no_results_at_all_are_zeros():
-    """An engine that finds nothing is measured."""
-    assert evaluate(QRELS, {}, ["nDCG@10"]) == {"nDCG@10": dict.fromkeys(QRELS, 0.0)}
-
-
 def test_rank_all_keeps_the_order_of_equal_scores():
     """A run has falling scores even if the results' own are equal."""
     results = tuple(Result(Record(key, "text"), 0.5, 0.5, {}) for key in ("m", "a", "z"))

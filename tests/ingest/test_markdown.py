@@ -1,3 +1,5 @@
+import gc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,3 +126,16 @@ def test_note_with_only_a_heading_can_be_found():
     assert chunk.text.strip() == "# Call the plumber"
     (chunk,) = read_markdown("# Call the plumber\n\nOn Monday.\n", "a").chunks
     assert "plumber" not in chunk.text
+
+
+def test_reading_leaves_nothing_to_the_garbage_collector():
+    """`watch` runs for months: what refers to itself would stay in memory until a full collection, which is rare."""
+    read_markdown(NOTE, "file")
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(5):
+            read_markdown(f"{NOTE}\n{number}", "file")
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

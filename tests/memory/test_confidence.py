@@ -463,3 +463,13 @@ def test_model_that_fails_while_it_is_measured(memory, monkeypatch):
     found = memory.search(ANSWERED, sources=["vector"], confidence=True).results
     assert found
     assert {result.confidence for result in found} == {None}
+
+
+def test_words_that_make_a_question_do_not_lower_confidence(tmp_path: Path) -> None:
+    """Among records of which many have "work" or "fusion", a question about fusion is answered, another one is not."""
+    with Memory.open(tmp_path / "memory.db", embedder="arctic-embed-s", settings=Settings()) as memory:
+        memory.add("Fusion merges the ranked lists of all sources into one ranking.")
+        memory.add_many({"text": f"Method {i} of fusion was measured on set {i}."} for i in range(20))
+        memory.add_many({"text": f"Backups of disk {i} work while the server runs."} for i in range(20))
+        assert memory.search("How does fusion work?", for_model=True).results
+        assert not memory.search("How does photosynthesis work?", for_model=True).results

@@ -41,7 +41,7 @@ class Slow(HashingEmbedder):
 
 filling.HANDOVER_SECONDS = filling.REPORT_SECONDS = 0.1
 with Memory.open(sys.argv[1], embedder=Slow(SIZE), settings=Settings()) as memory:
-    print(filling.fill_in_background(memory))
+    print(filling.fill_in_background(memory, move=True))
 """
 
 
@@ -269,12 +269,14 @@ def test_thread_ends_while_it_waits_for_its_turn(
     assert process.wait() == 0
     monkeypatch.setattr("recollect.memory.filling.HANDOVER_SECONDS", math.inf)
     lock, settings = FileLock(report.with_suffix(".lock")), Settings()
-    with lock, Memory.open(place, embedder="hashing:32", settings=settings) as memory:
+    with Memory.open(place, embedder="none", settings=settings) as memory:
+        memory.add("A record without a vector.")
+    with lock, Memory.open(place, embedder="hashing:64", settings=settings) as memory:
         thread = FillingThread(memory)
         thread.begin()
         thread.close()
         assert not thread.running
-        assert memory.embeddings.lacking() == 400
+        assert memory.embeddings.lacking() == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

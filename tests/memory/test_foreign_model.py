@@ -154,7 +154,7 @@ COMMANDS: dict[str, Callable[[Shell], subprocess.CompletedProcess[str]]] = {
     "add": lambda shell: shell("add", "my diary"),
     "add many": lambda shell: shell("add", "-", given='{"text": "my diary"}\n'),
     "index": lambda shell: shell("index", "notes"),
-    "embed": lambda shell: shell("embed"),
+    "embed": lambda shell: shell("embed", "--embedder", "hashing:64"),
     "status": lambda shell: shell("status"),
     "list": lambda shell: shell("list"),
     "doctor": lambda shell: shell("doctor"),
@@ -194,15 +194,18 @@ def test_search_falls_back_to_keywords_with_a_note(shell: Shell) -> None:
     done = shell("search", "spare key")
     assert "fern" in done.stdout
     assert "the store's vectors were made by ollama:evil, which your settings do not name" in done.stderr
-    assert "`recollect embed` computes vectors with hashing:64" in done.stderr
+    assert "`recollect embed --embedder hashing:64` moves to hashing:64" in done.stderr
     sources = json.loads(shell("search", "key", "--json").stdout)["trace"]["sources"]
     assert {source["name"]: source["status"] for source in sources} == {"keyword": "ok", "vector": "failed"}
 
 
 @pytest.mark.ci
-def test_embed_changes_to_the_model_of_the_settings(shell: Shell, recorder: ModelServer) -> None:
-    """Afterwards the search uses vectors, and nothing was sent."""
-    assert shell("embed").returncode == 0
+def test_embed_moves_to_a_model_only_if_it_is_named(shell: Shell, recorder: ModelServer) -> None:
+    """Without a name it refuses and says what to do; afterwards the search uses vectors. Nothing was sent."""
+    refused = shell("embed")
+    assert refused.returncode == 3
+    assert "`recollect embed --embedder hashing:64` moves to hashing:64" in refused.stderr
+    assert shell("embed", "--embedder", "hashing:64").returncode == 0
     trace = json.loads(shell("search", "spare key", "--json").stdout)["trace"]
     assert {source["name"]: source["status"] for source in trace["sources"]} == {"keyword": "ok", "vector": "ok"}
     assert recorder.asked == []

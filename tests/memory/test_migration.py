@@ -169,13 +169,12 @@ def test_abandoned_vectors_are_noticed_by_other_processes(tmp_path: Path) -> Non
     path = tmp_path / "memory.db"
     with opened(path) as old, opened(path, "hashing:128") as other:
         fill(old)
-        to_model(other).prepare(other, None)
-        assert other.embeddings.lacking() == 0
+        assert [to_model(other).prepare(other, None) for _ in range(2)] == [40, 0]
         assert sum(abandon(old).values()) == 40
-        assert other.embeddings.lacking() == 40
         connection = apsw.Connection(str(path))
         assert connection.execute("SELECT count(DISTINCT space), count(*) FROM embeddings").get == (1, 40)
         connection.close()
+        assert to_model(other).prepare(other, None) == 40
 
 
 def test_model_of_the_same_name_and_other_vectors_is_a_migration(tmp_path: Path) -> None:

@@ -175,6 +175,23 @@ def test_untrusted_text_cannot_supersede_what_is_trusted(memory: Memory, origin:
     assert memory.add("herons eat frogs", origin=origin, supersedes=page.id).origin == origin
 
 
+def test_agent_maintains_the_users_facts_and_history_names_it(memory: Memory) -> None:
+    """It may supersede and forget what the user wrote; `undo` brings both back. The user's own changes name nobody."""
+    agent, writer = memory.written_by("scribe", origin="agent"), {"origin": "agent", "author": "scribe"}
+    fact, other, third = (memory.add(f"the door code is {code}") for code in (1234, 5678, 9012))
+    agent.supersede(fact.id, text="the door code is 4321")
+    agent.supersede(third.id, by=other.id)
+    agent.forget(other.id)
+    for record, action in ((fact, "supersede"), (third, "supersede"), (other, "forget")):
+        event = memory.history(record.id)[-1]
+        assert event.action == action
+        assert event.detail.items() >= writer.items()
+        memory.undo(record.id)
+    assert {fact.id, other.id, third.id} <= {record.id for record in memory.list()}
+    memory.forget(fact.id)
+    assert memory.history(fact.id)[-1].detail == {}
+
+
 def test_recall_reads_trusted_origins_and_says_what_it_left_out(memory: Memory) -> None:
     """Text of tools, web pages and imports is not in a block unless it is asked for."""
     trusted = {memory.add(f"heron number {origin}", origin=origin).id for origin in ("user", "file", "agent")}

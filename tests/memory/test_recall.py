@@ -71,7 +71,7 @@ def results(draw):
     )
     freshness = draw(st.sampled_from([None, "fresh", "changed", "missing"]))
     snippet = text[len(text) // 2 :][:240]
-    return Result(record, 1.0, 1.0, {}, excerpt=lambda: snippet, freshness=freshness)
+    return Result(record, 1.0, 1.0, {}, excerpt=lambda _: snippet, freshness=freshness)
 
 
 answers = st.lists(results(), max_size=12).map(lambda found: Answer(Query("q"), tuple(found)))
@@ -263,7 +263,7 @@ def test_entry_shows_its_origin():
 def test_long_text_is_shown_from_the_match():
     """If its beginning would not show the match."""
     text = "filler words " * 2000 + "the spare key is under the pot " + "more words " * 2000
-    recalled = recall(answer(Record("a", text), excerpt=lambda: "…the spare key is under the pot…"), tokens=300)
+    recalled = recall(answer(Record("a", text), excerpt=lambda _: "…the spare key is under the pot…"), tokens=300)
     assert "[1] … the spare key is under the pot more words" in recalled.text
 
 

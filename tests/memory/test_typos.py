@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recollect import Memory
 from recollect.config import Settings
 from recollect.memory.shapes import answer_dict
+from recollect.models.hashing import HashingEmbedder
 from recollect.types import Scope
 
 
@@ -85,3 +87,63 @@ def test_store_whose_records_are_all_forgotten_has_no_terms(tmp_path: Path) -> N
         assert not found(memory, "hron heron her*")
         memory.add("A pelican.", id="pelican")
         assert found(memory, "pelcian") == ["pelican"]
+
+
+class RecordingEmbedder(HashingEmbedder):
+    """The hashing embedder, which remembers the queries that it embeds and knows the word "kitten"."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries: list[str] = []
+
+    def query(self, text: str) -> Any:
+        self.queries.append(text)
+        return super().query(text)
+
+    def is_word(self, word: str) -> bool:
+        return word == "kitten"
+
+
+@pytest.mark.parametrize("options", [{}, {"budget_ms": 60_000}])
+@pytest.mark.parametrize(
+    ("asked", "embedded"),
+    [
+        ("Which confidnce treshold?", "Which confidence threshold?"),
+        ("the threshold of confidence", ""),  # nothing is misspelled
+        ("kitten", ""),  # a word that no record has, though one has "mitten"
+        ("reshold", ""),  # the first letter is missing
+        ("tresure", ""),  # only Bob has this word
+        ("surviev in spcae", "survive in space"),
+    ],
+)
+def test_vectors_are_searched_for_the_corrected_text(options: dict[str, float], asked: str, embedded: str) -> None:
+    """A query is embedded once, with or without a deadline, and the trace has the text if it was corrected."""
+    embedder = RecordingEmbedder()
+    with Memory.open(":memory:", embedder=embedder, settings=Settings()) as memory:
+        memory.add("The threshold of confidence is 0.2.")
+        memory.add("Tardigrades survive in space, and a mitten is warm.")
+        memory.add("Bob's treasure is buried under the oak.", user="bob")
+        memory.search("oak")  # the first search measures how the cosines of the model are read
+        embedder.queries.clear()
+        answer = memory.search(asked, **options)
+        assert embedder.queries == [embedded or asked]
+        vector = next(source for source in answer_dict(answer)["trace"]["sources"] if source["name"] == "vector")
+        assert vector.get("read_as", "") == embedded
+        embedder.queries.clear()
+        assert not memory.search(asked, sources=["vector"]).trace.also_searched
+        memory.search(asked, typos=False)
+        assert embedder.queries == [asked, asked]
+
+
+def test_misspelled_query_ranks_vectors_like_the_right_one(tmp_path: Path) -> None:
+    """With the default model, which splits "tresure" into pieces that mean something else."""
+    with Memory.open(tmp_path / "memory.db", embedder="arctic-embed-s", settings=Settings()) as memory:
+        for text in (
+            "The treasure is buried.",
+            "The trees are bare.",
+            "We had to restructure.",
+            "Gold lies in the cave.",
+        ):
+            memory.add(text)
+        right, wrong = (memory.search(text) for text in ("treasure", "tresure"))
+        assert [one.similarity for one in wrong.results] == [one.similarity for one in right.results]

@@ -90,7 +90,7 @@ def test_older_export_is_imported_without_learnt_paths(place: str, tmp_path: Pat
     assert '{"part":"join","source":"wiki","id":"1","path":"/home' in file.read_text()
     with Memory.open(place, embedder="none", settings=Settings()) as new:
         moved = new.import_(file, with_folders=True)
-        assert (moved.total["join"], moved.kept["join"]) == (1, 1)
+        assert (moved.total["join"], moved.not_copied["join"]) == (1, 1)
         assert new.get("heron").text == "A heron."
         for scope in (Scope(), ADA):
             assert dict(new.store.joins.paths("wiki", scope)) == {}

@@ -70,6 +70,7 @@ def test_json_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("# Tea\n\nAda drinks green tea in the garden.\n")
+    (tmp_path / "notes" / "b.md").write_text("# Garden\n\nTea grows beside [[a]], not in [[c]].\n")
     (tmp_path / "lists.json").write_text('{"results": [{"id": "a", "rank": 1}, {"id": "b", "rank": 2}]}')
 
     def shape_of(*words: str, stdin: str = "") -> Any:
@@ -89,6 +90,8 @@ def test_json_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "search nothing": lambda: shape_of("search", "tea", "--user", "ada", "--category", "none such"),
         "recall": lambda: shape_of("recall", "green tea"),
         "why-not": lambda: shape_of("why-not", "where is the spare key?", key["id"]),
+        "related": lambda: shape_of("related", "notes/b.md"),
+        "related, linked from": lambda: shape_of("related", "notes/a.md"),
         "get": lambda: shape_of("get", key["id"]),
         "get unknown": lambda: shape_of("get", "no such id"),
         "list": lambda: shape_of("list"),

@@ -99,6 +99,25 @@ def test_changed_or_missing_file_is_reported(place):
 BY_ROOT = pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root can read every file; run it as a user")
 
 
+def test_related_notes_are_those_of_the_scope(place):
+    """By id and by path; a note of another scope that links here is no backlink."""
+    (place.private / "letter.md").write_text("# Letter\n\nThe spare [[key]], and [[nothing]].\n")
+    flags = ("--user", "ada", "--store", place.home.store, "--embedder", "hashing:64")
+    assert place.home.run("index", place.private, *flags).returncode == 0
+    key = place.chunk("key.md", "spare key")
+    for name in (key["id"], key["path"].replace("/", "%2F"), "notes/key.md"):
+        answer = place.api.get(f"/v1/related/{name}", params={"limit": 2}).json()
+        assert answer["id"] == key["id"]
+        assert (answer["links"], answer["backlinks"], answer["unresolved"]) == ([], [], [])
+        assert len(answer["similar"]) == 1  # the other note that is everyone's
+    (backlink,) = place.api.get("/v1/related/key.md", params={"user": "ada"}).json()["backlinks"]
+    assert (backlink["title"], backlink["why"], backlink["line"]) == ("Letter", "line 3: [[key]]", 3)
+    letter = place.api.get(f"/v1/related/{backlink['id']}").json()
+    assert [note["id"] for note in letter["links"]] == [key["id"]]
+    assert letter["unresolved"] == [{"link": "[[nothing]]", "line": 3}]
+    assert place.api.get("/v1/related/key.md", params={"limit": 101}).status_code == 422
+
+
 @pytest.mark.parametrize(
     "swapped", ["link", "folder link", "pipe", "folder", "private key", pytest.param("unreadable", marks=BY_ROOT)]
 )

@@ -134,6 +134,7 @@ def test_unknown_id_is_404_on_every_route(api):
     for method, address, body in (
         ("GET", f"/v1/records/{gone}", None), ("PATCH", f"/v1/records/{gone}", {"title": "x"}),
         ("DELETE", f"/v1/records/{gone}", None), ("GET", f"/v1/history/{gone}", None),
+        ("GET", f"/v1/related/{gone}", None),
         ("GET", f"/v1/file/{gone}", None), ("POST", "/v1/undo", {"id": gone}), ("POST", "/v1/forget", {"ids": [gone]}),
         ("POST", "/v1/supersede", {"id": gone, "text": "x"}), ("POST", "/v1/supersede", {"id": gone, "by": gone}),
         ("POST", "/v1/records", {"text": "x", "supersedes": gone}),
@@ -363,6 +364,7 @@ def test_short_id_is_accepted_on_every_route(api, add):
     assert api.get(f"/v1/records/{short}").json()["id"] == record["id"]
     assert api.patch(f"/v1/records/{short}", json={"title": "First"}).json()["id"] == record["id"]
     assert api.get(f"/v1/history/{short}").json()["chain"] == [record["id"]]
+    assert api.get(f"/v1/related/{short}").json()["id"] == record["id"]
     assert api.delete(f"/v1/records/{short}").json()["forgotten"] == [record["id"]]
     assert api.post("/v1/undo", json={"id": short}).json()["record"]["id"] == record["id"]
     error = refused(api.get("/v1/records/2f1c9a10"), 400, "ambiguous_id")

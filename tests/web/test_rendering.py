@@ -2,10 +2,15 @@
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 
+from recollect.types import Scope
+from recollect.web.access import Caller, Tokens
 from recollect.web.rendering import TAGS, nodes
+
+HERONS = Path(__file__).parents[1] / "ingest" / "readers" / "files" / "chromium.pdf"
 
 
 def test_blocks_have_their_lines_and_front_matter_is_left_out():
@@ -109,3 +114,42 @@ def test_turn_is_read_in_its_conversation(home):
 def test_image_is_for_the_owner(askers):
     """A folder's images were not indexed for a scope."""
     assert askers.ada.get("/v1/image/x", params={"name": "a.png"}).status_code == 403
+
+
+def test_pdf_is_sent_to_whoever_may_read_its_chunk(home):
+    """As a PDF that has no origin; another caller's, another kind of file, and a link to one are not sent."""
+    folder, tokens = home.folder / "papers", Tokens(home.tokens)
+    folder.mkdir()
+    place = folder / "herons.pdf"
+    place.write_bytes(HERONS.read_bytes())
+    (folder / "note.md").write_text("# Alders\n")
+    assert home.run("index", folder, "--store", home.store, "--embedder", "none", "--user", "ada").returncode == 0
+    made = {name: tokens.add(caller) for name, caller in {
+        "owner": Caller("owner", owner=True), "ada": Caller("ada", Scope("ada")), "bob": Caller("bob", Scope("bob")),
+    }.items()}  # fmt: skip
+    server = home.serve()
+    owner, ada, bob = (server.client(made[name]) for name in ("owner", "ada", "bob"))
+    chunk, note = (
+        ada.post("/v1/search", json={"query": words}).json()["results"][0] for words in ("wading birds", "alders")
+    )
+    assert chunk["place"] == "pages 1–2"
+    answer = ada.get(f"/v1/pdf/{chunk['id']}")
+    assert answer.content == HERONS.read_bytes()
+    headers = {name: answer.headers[name] for name in ("content-type", "content-disposition", "x-frame-options")}
+    assert headers == {"content-type": "application/pdf", "content-disposition": "inline", "x-frame-options": "DENY"}
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("sandbox;")
+    assert bob.get(f"/v1/pdf/{chunk['id']}").status_code == 404
+    assert server.client().get(f"/v1/pdf/{chunk['id']}").status_code == 401
+    assert ada.get(f"/v1/pdf/{note['id']}").status_code == 400
+    place.write_bytes(HERONS.read_bytes() + b"more")
+    assert (ada.get(f"/v1/pdf/{chunk['id']}").status_code, owner.get(f"/v1/pdf/{chunk['id']}").status_code) == (
+        400,
+        200,
+    )
+    place.write_bytes(b"<script>alert(1)</script>")
+    assert owner.get(f"/v1/pdf/{chunk['id']}").status_code == 400
+    place.unlink()
+    (home.folder / "secret.pdf").write_bytes(HERONS.read_bytes())
+    place.symlink_to(home.folder / "secret.pdf")
+    assert owner.get(f"/v1/pdf/{chunk['id']}").status_code == 400

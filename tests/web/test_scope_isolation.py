@@ -145,6 +145,7 @@ def looks() -> Iterator[tuple[str, str, Any]]:
         "/v1/records?superseded=true&limit=1000", "/v1/records?path=diary.md", "/v1/records?category=fish",
         "/v1/facets", "/v1/status", "/v1/settings", "/v1/changes?wait=0", "/v1/changes?wait=0&after=3", "/v1/index",
         "/v1/history/newer", "/v1/history/shared", "/v1/history/gone", "/v1/records/newer",
+        "/v1/related/shared", "/v1/related/ada", "/v1/related/diary.md",
     ):  # fmt: skip
         yield "GET", address, None
     yield "POST", "/v1/rollback", {"since": "1d"}
@@ -153,7 +154,7 @@ def looks() -> Iterator[tuple[str, str, Any]]:
 
 def deeds(key: str) -> Iterator[tuple[str, str, Any]]:
     """All that can be tried with the id of a record."""
-    for address in ("records", "history", "file"):
+    for address in ("records", "history", "file", "related"):
         yield "GET", f"/v1/{address}/{key}", None
     yield "PATCH", f"/v1/records/{key}", {"title": "mine"}
     yield "DELETE", f"/v1/records/{key}", None

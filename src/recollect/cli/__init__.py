@@ -28,6 +28,7 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "recall": ("queries", "Search, and print one block of text for a model's context."),
     "fuse": ("rankings", "Fuse ranked lists from files into one."),
     "overlap": ("rankings", "Compare what the sources find."),
+    "related": ("queries", "List the notes that a note links to, those that link to it, and similar ones."),
     "why-not": ("queries", "Explain why a record is missing from the results."),
     "add": ("crud", "Add a fact, or many from standard input."),
     "get": ("crud", "Show one record."),
@@ -67,12 +68,13 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "completion": ("configuration", "Print a completion script for your shell."),
 }
 
-YOUNG_OBJECTS = 20_000  # new objects between two collections; Python's own number is 700
+YOUNG_OBJECTS = 100_000  # new objects between two collections: more than a search makes; Python's own number is 700
 
 SYNONYMS = {  # names that newcomers try → the command they mean
     "remember": "add", "store": "add", "save": "add", "find": "search", "query": "search", "ask": "recall",
     "context": "recall", "delete": "forget", "remove": "forget", "rm": "forget", "update": "edit", "show": "get",
     "ls": "list", "log": "history", "ingest": "index", "settings": "config", "explain": "why-not",
+    "links": "related", "backlinks": "related",
 }  # fmt: skip
 
 
@@ -168,7 +170,7 @@ def _without_command(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one return for each way to end)
     """Run a command and return its exit code: 0 found or done, 1 nothing found, 2 wrong usage, 3 failed."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words, output = list(sys.argv[1:] if arguments is None else arguments), sys.stdout
     _collect_rarely()
     try:
         color = False if os.environ.get("NO_COLOR") else None
@@ -183,11 +185,11 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one 
         echo("interrupted; everything stored so far is kept", err=True)
         return 130
     except (SystemExit, BrokenPipeError) as stop:
-        # click exits when the reader of a pipe has closed it (`| head`).
-        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+        # When the reader of a pipe has closed it (`| head`), click replaces the output and exits.
+        if isinstance(stop, SystemExit) and sys.stdout is output:
             return int(stop.code or 0)
         # A closed pipe is no error; without this the interpreter would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
         return 0
     except OSError as error:
         return _failed(FailedError(f"cannot write the output: {error.strerror or error}"), words)

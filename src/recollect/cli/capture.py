@@ -57,24 +57,25 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     if not capture and not recall:
         raise UsageError("there is no hook to install", hint="--capture, or leave out --no-recall")
     from recollect.config import has_secret
-    from recollect.integrations.hooks import PROGRAMS, entries, installed, write
+    from recollect.integrations.hooks import PROGRAMS, command, entries, installed, write
 
-    chosen = PROGRAMS[program]
-    words = list(_flags(options))
-    hooks = entries(chosen, words, recall=recall, capture=capture, more=() if facts else ("--no-facts",))
+    chosen, words, flags = PROGRAMS[program], command(), list(_flags(options))
+    hooks = entries(chosen, words, flags, recall=recall, capture=capture, more=() if facts else ("--no-facts",))
     settings = installed(chosen, hooks)
     if only_print:
         echo(json.dumps(settings, indent=2, ensure_ascii=False))
         return
     write(chosen.path, settings)
     notice(f"wrote {plain(str(chosen.path))}: {', '.join(hooks)}")
+    if words != ["recollect"]:
+        notice(f"the hooks run {plain(words[0])}: `recollect` on the PATH of {program} may be missing or another one")
     if has_secret(common_options(options)["store"] or ""):
         notice("the file now holds the password of the store; put it into ~/.pgpass instead")
     if capture:
         scope = load_settings(options).settings.scope.scope().as_dict()
         owner = ", ".join(f"{part} {name}" for part, name in scope.items()) or "everybody who uses this store"
-        flags = "".join(f" --{part} {name}" for part, name in scope.items())
-        notice(plain(f"sessions are stored for {owner}; `recollect conversation{flags}` lists them"))
+        parts = "".join(f" --{part} {name}" for part, name in scope.items())
+        notice(plain(f"sessions are stored for {owner}; `recollect conversation{parts}` lists them"))
     if program == "codex":
         notice("Codex asks once whether you trust the hooks")
 

@@ -80,12 +80,13 @@ def index(
     Run it again at any time: it reads only files that changed, and removes files that are gone from the index. Keywords
     find a file as soon as it is read, its meaning when its vectors are computed.
     """
-    from recollect.memory.folders import redactions_counted, vectors_may_fail
+    from recollect.memory.folders import announce_model, redactions_counted, vectors_may_fail
 
     chosen = {**_index_options(options), "dry_run": dry_run, "confirm": confirm, "embed": False}
     with open_memory(options) as memory:
         report = memory.index(paths, **chosen, reading=progress("reading"))
         if memory.embeddings.configured and not dry_run:
+            announce_model(memory)
             with redactions_counted(memory, report), vectors_may_fail(memory):
                 report.embedded = compute_vectors(memory, options, wait)
     owner = ", ".join(f"{part} {name}" for part, name in memory.scope.as_dict().items()) or "everybody"
@@ -112,16 +113,15 @@ def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | Non
     return 0
 
 
-def _start_filling(memory: Memory, options: Mapping[str, Any]) -> int:
+def _start_filling(memory: Memory, options: Mapping[str, Any], *, move: bool = False) -> int:
     """Start a process that computes the vectors of this memory; its address may hold a password, so it is no flag."""
     from recollect.memory.filling import start
     from recollect.stores import kind_of
 
-    if move := memory.embeddings.move():
-        notice(move)
     place, scope = memory.settings.place, memory.scope.as_dict()
     config = common_options(options)["config"]
     flags = [f"--{part}={name}" for part, name in scope.items()] + ([f"--config={config}"] if config else [])
+    flags += [f"--embedder={memory.settings.embedder}"] if move else []
     settings = {"RECOLLECT_STORE": kind_of(place).absolute(place), "RECOLLECT_EMBEDDER": memory.settings.embedder}
     return start(memory.store, settings, tuple(flags))
 
@@ -177,12 +177,13 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
     """Index the folders PATH…, and again whenever their files change, until Ctrl-C."""
     from recollect.ingest import watch as watching
     from recollect.memory.filling import FillingThread, fill
-    from recollect.memory.folders import vectors_may_fail
+    from recollect.memory.folders import announce_model, vectors_may_fail
 
     roots = watching.folders(paths)
     reports: dict[Path, Report] = {}
     with terminal.until_interrupted(), open_memory(options) as memory, contextlib.ExitStack() as locks:
         vectors = locks.enter_context(contextlib.closing(FillingThread(memory)))
+        announce_model(memory)
 
         def index(root: Path) -> Report:
             report = memory.index(root, **_index_options(options), embed=False)
@@ -211,7 +212,7 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
 def _keep_up(memory: Memory, vectors: FillingThread) -> int:
     """Compute a few missing vectors and return how many; leave many to the thread, so that the watch goes on."""
     if not vectors.running and memory.embeddings.lacking() < MANY_VECTORS:
-        return memory.embed(progress=progress("embedding"))
+        return memory.embed(move=False, progress=progress("embedding"))
     vectors.begin()
     return 0
 
@@ -356,16 +357,25 @@ def _watch_flags(options: Mapping[str, Any]) -> list[str]:
 @click.option("--background", is_flag=True, help="Compute them in a process of their own; see `status`.")
 @click.option("--detached", is_flag=True, hidden=True)
 def embed(background: bool, detached: bool, as_json: bool, **options: Any) -> None:
-    """Compute missing vectors: after a change of model, or for records that were added without one."""
-    from recollect.memory.filling import fill, fill_in_background
+    """Compute missing vectors of the store's model. With --embedder, move the store to that model.
 
+    The old model answers until all vectors of the new one are there. `recollect migrate` compares the two first.
+    """
+    from recollect.memory.filling import fill, fill_in_background
+    from recollect.memory.folders import announce_model
+
+    move = common_options(options)["embedder"] is not None
     with open_memory(options) as memory:
-        if background:
+        if not move:
+            announce_model(memory)
             memory.embeddings.lacking()  # an error is shown now
-            pid = _start_filling(memory, options)
+        elif background and not memory.embeddings.answers() and (moving := memory.embeddings.move()):
+            notice(moving)
+        if background:
+            pid = _start_filling(memory, options, move=move)
             emit(as_json, {"process": pid}, f"computing vectors in the background (process {pid})")
             return
-        count = fill_in_background(memory) if detached else fill(memory, progress("embedding"))
+        count = fill_in_background(memory, move=move) if detached else fill(memory, progress("embedding"), move=move)
     emit(as_json, {"embedded": count}, f"{count:,} embedded")
 
 

@@ -307,8 +307,8 @@ def _emit_moved(moved: Moved, verb: str, as_json: bool, *, merge: bool = False) 
 
 
 def _print_moved(moved: Moved, verb: str) -> None:
-    same = {kind: moved.total[kind] - moved.added[kind] - moved.kept.get(kind, 0) for kind in moved.total}
-    caches = {**moved.kept, "record": 0}
+    same = {kind: moved.total[kind] - moved.added[kind] - moved.not_copied.get(kind, 0) for kind in moved.total}
+    caches = {**moved.not_copied, "record": 0}
     echo(f"would be {verb}: {_totals(moved.added)}" if moved.dry_run else f"{verb} {_totals(moved.added)}")
     if _totals(same) != NOTHING:
         echo(f"already there: {_totals(same)}")

@@ -1,7 +1,8 @@
-"""Commands that search: search, why-not, recall, demo."""
+"""Commands that search: search, why-not, recall, related, demo."""
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import sys
@@ -26,10 +27,11 @@ from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, pl
 from recollect.fusion import METHODS
 from recollect.options import FILTERS, RECALL_TOKENS, SEARCH
 from recollect.types import now
-from recollect.types.records import short_id
+from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
+    from recollect.memory.related import Related
     from recollect.types import Answer, Result, Trace
 
 ADJOINING = 2  # lines from the end of a passage to the next one, with a blank line between them
@@ -106,6 +108,24 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         if recalled.left_out:
             notice(f"{recalled.left_out} more results did not fit into {recalled.tokens} tokens; see --tokens")
     return 0 if recalled.citations else 1
+
+
+@command()
+@click.argument("target", metavar="ID_OR_PATH")
+@click.option(
+    "--limit", "-n", type=click.IntRange(0, 100), default=5, show_default=True, help="How many similar notes."
+)
+def related(target: str, limit: int, as_json: bool, **options: Any) -> int:
+    """List the notes that a note links to, those that link to it, and similar ones.
+
+    ID_OR_PATH names a record or an indexed file; a part of a file stands for the whole file. Links are [[wikilinks]]
+    and Markdown links to indexed files. Similar notes are found by their vectors.
+    """
+    with open_memory(options, reads=True) as memory:
+        answer = memory.related(record_named(memory, target), limit=limit)
+        save_answer(memory, (note.record.id for note in answer.notes))
+    emit(as_json, answer.as_dict(), lambda: _print_related(answer))
+    return 0 if answer.notes else 1
 
 
 @command()
@@ -187,7 +207,8 @@ def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
     ranking, trace = answer.query.ranking, answer.trace
     if explain:
         for source in trace.sources:
-            counts = f"{source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {source.reason}"
+            note = source.reason or (f"read as: {source.read_as}" if source.read_as else "")
+            counts = f"{source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {note}"
             echo(dim(plain(f"  {source.name:<10} {counts}").rstrip()), err=True)
         for stage in trace.stages:
             counts = f"{stage.given:>5} → {stage.left:<5} {'':>9}{stage.took_ms:8.1f} ms"
@@ -236,7 +257,7 @@ def _print_passages(passages: Sequence[Result], shown: bool) -> None:
         place = plain(_places(group)) or f"lines {first}–{last}"
         echo(dim(f"{MARGIN}{MARGIN}{place}  {max(one.score for one in group):.2f}"))
         for one in group:
-            echo(terminal.indented(plain_text(one.snippet), MARGIN * 2))
+            echo(terminal.indented(_snippet(one), MARGIN * 2))
 
 
 def _places(group: Sequence[Result]) -> str:
@@ -261,11 +282,20 @@ def _name_and_text(result: Result) -> tuple[str, str]:
     """The name of a result and the text below it. What has no title is printed once: as the name if it is short."""
     from recollect.memory.shapes import name_of
 
-    record, text = result.record, plain_text(result.snippet)
+    record, text = result.record, _snippet(result)
     name = plain_text(name_of(record, max(30, width() - 40)))
     if record.title:
-        return name, text
+        return name.replace("`", ""), text
     return (name, "") if " ".join(record.text.split()) == name else ("", text)
+
+
+def _snippet(result: Result) -> str:
+    """The part of a result that matches; of Markdown, without its marks."""
+    from recollect.ingest.documents import MARKDOWN
+
+    record = result.record
+    markdown = record.path is None or record.place or record.path.lower().endswith(tuple(MARKDOWN))
+    return plain_text(result.snippet_of(terminal.without_markdown(record.text)) if markdown else result.snippet)
 
 
 def _headline(rank: int, result: Result, name: str, score: str, short: str) -> str:
@@ -290,6 +320,30 @@ def _explanation(result: Result) -> str:
     moves = "".join(f", moved by {stage} from {old} to {new}" for stage, (old, new) in result.moves.items())
     fused = f"fused score {result.fused:.6f}, {result.base:.4f} of the highest possible"
     return "\n".join([*lines, f"      {fused}{factors} → {result.total:.4f}{moves}"])
+
+
+def _print_related(related: Related) -> None:
+    from recollect.memory.shapes import name_of
+
+    if not related.notes:
+        notice("no note is related to it")
+    short = short_ids(note.record.id for note in related.notes)
+    numbers = itertools.count(1)
+    for heading, notes in (
+        ("links to", related.links),
+        ("linked from", related.backlinks),
+        ("similar", related.similar),
+    ):
+        if notes:
+            echo(click.style(heading, bold=True))
+        for note in notes:
+            name = plain_text(name_of(note.record, max(30, width() - 24)))
+            echo(f"{next(numbers):>2}. {name}  {dim(plain(short[note.record.id]))}")
+            echo(dim(f"{MARGIN}{plain(note.why)}  {terminal.linked_where(note.record)}".rstrip()))
+    if related.unresolved:
+        echo(click.style("links to no indexed file", bold=True))
+    for link in related.unresolved:
+        echo(dim(f"{MARGIN}line {link.line}: {plain(link.written)}"))
 
 
 def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:

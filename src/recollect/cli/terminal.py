@@ -49,6 +49,40 @@ def plain_text(text: str) -> str:
     return _HIDDEN.sub(lambda match: match[0] if match[0] in "\n\t" else "", text)
 
 
+_FENCE = re.compile(r" {0,3}(?:```|~~~)")
+_TABLE_RULE = re.compile(r"\s*\|?[\s:|-]*-{2,}[\s:|-]*")
+_COMMENT = re.compile(r"<!--[^<>]*-->")
+_MARKS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (  # and what stands in their place
+    (re.compile(r"^\s*(?:> ?)+"), ""),
+    (re.compile(r"^\s*#{1,6}\s+(.*?)([:.?!]?)[\s#]*$"), lambda heading: heading[1] + (heading[2] or ":")),
+    (re.compile(r"^\s*(?:[-*+]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?(?=\S)"), "• "),
+    (
+        re.compile(r"!?\[([^\[\]]{0,300})\](?:\([^()]{0,500}(?:\([^()]{0,100}\)[^()]{0,100})?\)|\[[^\[\]]{0,100}\])"),
+        r"\1",
+    ),
+    (re.compile(r"<(https?://[^<>\s]{1,500})>"), r"\1"),
+    (re.compile(r"(?<!\w)(\*\*|__|\*|_|~~)(?=[^\s*_])(.{1,300}?)(?<=[^\s*_])\1(?!\w)"), r"\2"),
+    (re.compile(r"(`{1,3})([^`]{1,300})\1"), r"\2"),
+)
+
+
+def without_markdown(text: str) -> str:
+    """Markdown as plain text: the words without marks, items and rows after a bullet each; code stays as it is."""
+    lines, in_code = [], False
+    for line in _COMMENT.sub("", text).split("\n"):
+        if _FENCE.match(line):
+            in_code = not in_code
+        elif in_code:
+            lines.append(line)
+        elif not _TABLE_RULE.fullmatch(line):
+            cells = line.split("|") if line.lstrip().startswith("|") else []
+            words = f"• {' · '.join(filter(None, map(str.strip, cells)))}" if cells else line
+            for mark, replacement in _MARKS:
+                words = mark.sub(replacement, words)
+            lines.append(words)
+    return "\n".join(lines)
+
+
 def one_line(message: str) -> str:
     """The message on one line, escaped like a name."""
     return plain(" ".join(part.strip() for part in message.splitlines()))

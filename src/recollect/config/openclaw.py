@@ -45,12 +45,12 @@ def _read_json5(text: str, path: Path, not_json: ValueError) -> object:
 
 
 def _object(pairs: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:  # either value could be meant
+        if key in members:  # either value could be meant
             raise ConfigError(f"the key {json.dumps(key)[:60]} is there twice in one object", hint="remove one of them")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 class Mapped(NamedTuple):
@@ -63,14 +63,14 @@ class Mapped(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """A key that sets nothing, and the reason. Its value is not kept, because it may be a secret."""
+    """A key that sets nothing, and the reason. Its value is not stored here, because it may be a secret."""
 
     key: str
     why: str
 
 
 class Imported(NamedTuple):
-    """The settings that a document stands for, and the keys that have no counterpart."""
+    """The settings that a document means here, and the keys that have no counterpart."""
 
     mapped: tuple[Mapped, ...] = ()
     ignored: tuple[Ignored, ...] = ()
@@ -81,15 +81,9 @@ class Imported(NamedTuple):
         return {line.setting: line.value for line in self.mapped}
 
 
-Keys: TypeAlias = Mapping[str, Union[ValueCheck, "Keys"]]
-"""The keys of an object that are read: each with the check of its value, or with the keys of the object below it."""
-
-Values: TypeAlias = Mapping[str, Any]
-"""An object of the document; or the values that were read, by the path of their key inside a section."""
-
-Row: TypeAlias = tuple[str, str, Any]
-"""A setting, the keys that stand for it (of several, divided by "|", the first that is set), and its value."""
-
+Keys: TypeAlias = Mapping[str, Union[ValueCheck, "Keys"]]  # key → the check of its value, or the keys of its object
+Values: TypeAlias = Mapping[str, Any]  # an object of the document, or its values by the path of their keys
+Row: TypeAlias = tuple[str, str, Any]  # a setting, the keys for it (the first of "a|b" that is set), and its value
 _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
@@ -290,7 +284,7 @@ def _elsewhere(document: Values) -> Iterator[Ignored]:
 
 PLUGIN_NAMES = ("openclaw-hybrid-memory", "memory-hybrid")
 NEW, OLD = "queryExpansion", "search"
-"""`queryExpansion` is the plugin's new name for `search.hyde…`, and goes before it there as it does here."""
+"""`queryExpansion` is the plugin's new name for `search.hyde…`; where both are set, it is used."""
 
 PLUGIN_KEYS: Keys = {
     "ingest": {"paths": TEXTS, "chunkSize": whole(100, 100_000), "overlap": whole(0, 50_000)},
@@ -303,8 +297,8 @@ def _find_plugin(document: Values) -> tuple[Values, str] | None:
     """The plugin's `config` in openclaw.json and its path, or a file that is that and nothing else."""
     for name in PLUGIN_NAMES:
         path = f"plugins.entries.{name}.config"
-        if (found := _find(document, path)) is not None:
-            return found, path
+        if (config := _find(document, path)) is not None:
+            return config, path
     search = document.get(OLD)
     hyde = isinstance(search, dict) and any(key.startswith("hyde") for key in search)
     alone = not {"agents", "plugins"} & document.keys()

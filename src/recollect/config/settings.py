@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
-from recollect.config.toml import lines, most_parts, set_values
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
@@ -39,7 +38,7 @@ class ScopeSettings:
 
 @dataclass(frozen=True, slots=True)
 class OpenAISettings:
-    """`[openai]`: an OpenAI-compatible endpoint for `embedder = "openai:MODEL"` and its like."""
+    """`[openai]`: an OpenAI-compatible endpoint for `embedder = "openai:MODEL"` or `"ollama:MODEL"`."""
 
     base_url: str | None = option(None, "Its address, for example http://localhost:11434/v1.")
     api_key_env: str = option("OPENAI_API_KEY", "The environment variable that holds the key.")
@@ -236,17 +235,18 @@ def _from_file(path: Path) -> dict[str, Origin]:
 def _read(content: bytes, path: Path) -> dict[str, Origin]:
     import tomllib  # most users have no settings file
 
+    from recollect.config.toml import lines, most_parts
+
     values: dict[str, Origin] = {}
     try:
         text = content.decode("utf-8")
         if most_parts(text) > MOST_PARTS:
             raise ConfigError(f"{path} has a name of more than {MOST_PARTS} parts", hint="`recollect config show`")
-        tables = tomllib.loads(text)
-        found = lines(text)
+        tables, numbers = tomllib.loads(text), lines(text)
         if "sources" in tables:
-            values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
+            values["sources"] = (read_sources(tables.pop("sources"), str(path), numbers), str(path))
         for name, value in _flatten(tables, ""):
-            place = f"{path}, line {found[name]}" if name in found else str(path)
+            place = f"{path}, line {numbers[name]}" if name in numbers else str(path)
             values[name] = (_checked(name, value, place), str(path))
     except (ValueError, RecursionError) as error:  # not text, not TOML, or a number of thousands of digits
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
@@ -269,8 +269,10 @@ def read_project(file: ProjectFile) -> dict[str, Origin]:
     values = _read(file.content, file.path)
     refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in USER_ONLY]
     if refused:
-        found = lines(file.content.decode("utf-8"))
-        names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
+        from recollect.config.toml import lines
+
+        numbers = lines(file.content.decode("utf-8"))
+        names = ", ".join(f"{name} (line {numbers[name]})" if name in numbers else name for name in refused)
         language = "; `recollect language` sets the language" if "language" in refused else ""
         message = f"{file.path} may not set {names}: a project's settings can come from someone else"
         raise ConfigError(message, hint=f"put it into {user_file()}, or name this file with --config{language}")
@@ -314,10 +316,11 @@ class Written(NamedTuple):
 
 
 def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = False, heading: str = "") -> Written:
-    """Put settings into a file. A file that has settings is changed only with `force`, and a copy of it is kept."""
+    """Put settings into a file. A file that has settings is changed only with `force`, after a copy of it was made."""
     import shutil
     import tomllib
 
+    from recollect.config.toml import set_values
     from recollect.disk import write_private
 
     try:

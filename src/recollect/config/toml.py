@@ -20,7 +20,7 @@ def lines(text: str) -> dict[str, int]:
 
     `[[sources]]` with `kind = …` gives `sources.0` and `sources.0.kind`, and `sources = [{ … }]` gives `sources.0`.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     counts: Counter[str] = Counter()
     table = key = ""
     number, fresh, open_brackets = 1, True, ""
@@ -33,23 +33,23 @@ def lines(text: str) -> dict[str, int]:
                 name = _bare(header[2])
                 counts[name] += header[1] == "[["
                 table = key = _numbered(name, counts)
-                found.setdefault(table, number)
+                numbers.setdefault(table, number)
             elif setting := _KEY.match(line):
                 key = opens = f"{table}.{_bare(setting[1])}".lstrip(".")
-                while opens not in found and opens != table:  # a dotted key also opens the tables above it
-                    found[opens] = number
+                while opens not in numbers and opens != table:  # a dotted key also opens the tables above it
+                    numbers[opens] = number
                     opens = opens.rpartition(".")[0]
         if piece == "\n":
             fresh = not open_brackets
         elif piece in ("]", "}"):
             open_brackets = open_brackets[:-1]
         elif piece in ("[", "{"):
-            if piece == "{" and open_brackets == "[":  # a table inside a list, on whatever line it begins
-                found.setdefault(f"{key}.{tables}", number)
+            if piece == "{" and open_brackets == "[":  # a table inside a list, on any line
+                numbers.setdefault(f"{key}.{tables}", number)
                 tables += 1
             open_brackets += piece
         number += piece.count("\n")
-    return found
+    return numbers
 
 
 def most_parts(text: str) -> int:
@@ -111,4 +111,4 @@ def _trailing_comments(table: Any) -> list[Any]:
 
 def _value(value: object) -> str:
     """The value as TOML, which is JSON with more characters escaped."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -63,10 +63,10 @@ def _unusable(path: Path, reason: str, hint: str) -> ConfigError:
 class TrustedFiles:
     """The list of trusted files, stored in the user's data folder."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self) -> None:
         import platformdirs
 
-        self.path = path or Path(platformdirs.user_data_dir("recollect")) / "trusted.json"
+        self.path = Path(platformdirs.user_data_dir("recollect")) / "trusted.json"
 
     def all(self) -> dict[str, str]:
         """Path → SHA-256 of every trusted file."""

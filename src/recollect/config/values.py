@@ -16,7 +16,7 @@ HUGE = 10**300  # no number in a settings file is of this size, and a float coul
 
 
 class ValueCheck(NamedTuple):
-    """The values that are taken: a check, the same in words, and the conversion of a value that passes."""
+    """The values that are accepted: a check, its description, and the conversion of an accepted value."""
 
     admits: Callable[[Any], bool]
     expected: str

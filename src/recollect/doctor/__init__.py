@@ -1,4 +1,4 @@
-"""`recollect doctor`: checks all that search depends on, and says how to repair it. Only a finding's `fix` acts."""
+"""`recollect doctor`: check all that search depends on, and print how to repair it. Only a `fix` changes anything."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,20 +7,9 @@ from functools import partial
 from itertools import groupby
 from typing import TypeAlias
 
-from recollect.doctor.services import llm, model, reranker, sources
-from recollect.doctor.setup import (
-    Setup,
-    backup,
-    disk,
-    extras,
-    files,
-    keywords,
-    settings,
-    store,
-    tokens,
-    vectors,
-    versions,
-)
+from recollect.doctor import services
+from recollect.doctor import setup as local
+from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError
 from recollect.stores.health import STATES, Finding, Reporter, worst
 
@@ -30,8 +19,8 @@ Check: TypeAlias = Callable[[Setup], Iterable[Finding]]
 """Checks a setup and changes nothing. Its name is that of its findings."""
 
 CHECKS: tuple[Check, ...] = (
-    versions, settings, extras, model, reranker, llm, store, keywords, vectors, files, sources, disk, backup,
-    tokens,
+    local.versions, local.settings, local.extras, services.model, services.reranker, services.llm, local.store,
+    local.keywords, local.vectors, local.files, services.sources, local.disk, local.backup, local.tokens,
 )  # fmt: skip
 """In the order in which they are shown and fixed: a model is fetched before vectors are computed with it."""
 
@@ -57,9 +46,7 @@ def _name(check: Check) -> str:
     return getattr(check, "__name__", type(check).__name__)
 
 
-def treat(
-    setup: Setup, findings: Sequence[Finding], reporter: Reporter, checks: Sequence[Check] = CHECKS
-) -> list[Finding]:
+def treat(setup: Setup, findings: Sequence[Finding], reporter: Reporter) -> list[Finding]:
     """Run the fixes of these findings, and check again what was fixed.
 
     Nothing is fixed while settings cannot be read: the fix would use another model or store than the user means.
@@ -68,13 +55,11 @@ def treat(
         reporter.announce("nothing is fixed until the settings can be read")
         return list(findings)
     after: list[Finding] = []
-    by_name = {_name(check): check for check in checks}
+    by_name = {_name(check): check for check in CHECKS}
     for name, group in groupby(findings, key=lambda finding: finding.check):
         before = list(group)
-        if any(finding.fix for finding in before):
-            after += _fixed(before, reporter, partial(_run, setup, by_name[name]))
-        else:
-            after += before
+        has_fix = any(finding.fix for finding in before)
+        after += _fixed(before, reporter, partial(_run, setup, by_name[name])) if has_fix else before
     return after
 
 

@@ -24,7 +24,9 @@ from recollect.stores import kind_of
 from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import GLOBAL, ExternalQuery
 
-LONGEST_S = 5.0  # how long a model server may take here, whatever the settings allow: a person waits for the whole list
+LONGEST_S = (
+    5.0  # how long a model server may take here, even if the settings allow more: a person waits for the whole list
+)
 WORD = "test"  # the text that is sent to find out whether a server answers
 
 
@@ -143,10 +145,10 @@ def sources(setup: Setup) -> Iterator[Finding]:
         for source, finding in zip(configured, pool.map(partial(_source, setup.settings), configured), strict=True):
             yield finding
             state = states.get(source.name, BreakerState())
-            left = state.until - time.time()
-            if state.failures >= FAILURES and left > 0:
+            seconds = state.until - time.time()
+            if state.failures >= FAILURES and seconds > 0:
                 until = datetime.fromtimestamp(state.until, UTC).strftime("%H:%M:%S UTC")
-                skipped = f"searches skip it until {until} ({left:.0f} s), after {state.failures} failures"
+                skipped = f"searches skip it until {until} ({seconds:.0f} s), after {state.failures} failures"
                 message = f"{source.name}: {skipped}; the last: {state.reason}"
                 yield Finding("sources", "warning", message, "it is tried again automatically")
 
@@ -156,9 +158,8 @@ def _source(settings: Settings, source: SourceSettings) -> Finding:
     try:
         what = _inspected(source.options["store"]) if "store" in source.options else _answered(settings, source)
     except RecollectError as error:
-        return _unreached(
-            "sources", error, f"{source.name}: ", f"check its table [[sources]] with the name {source.name!r}"
-        )
+        hint = f"check its table [[sources]] with the name {source.name!r}"
+        return _unreached("sources", error, f"{source.name}: ", hint)
     took = (time.monotonic() - began) * 1000
     return Finding("sources", "ok", f"{source.name} ({source.kind}): {what} in {took:.0f} ms of {source.timeout_ms}")
 

@@ -83,9 +83,9 @@ class Setup:
             wrong = (Finding("settings", "failure", message, mend),)
         if loaded.notes:
             files = (config.user_file(),)
-        same = [("--store", flags.get("store")), ("--config", named)]
-        again = "".join(f" {flag} {shlex.quote(shown_place(str(value)))}" for flag, value in same if value)
-        return cls(loaded.settings, tuple(filter(is_file, files)), wrong, again, loaded.notes)
+        places = [("--store", flags.get("store")), ("--config", named)]
+        words = "".join(f" {flag} {shlex.quote(shown_place(str(value)))}" for flag, value in places if value)
+        return cls(loaded.settings, tuple(filter(is_file, files)), wrong, words, loaded.notes)
 
     @property
     def place(self) -> str:
@@ -100,16 +100,10 @@ class Setup:
     @property
     def examination(self) -> Examination:
         """The part of the setup that the checks of a store need."""
-        # Sending texts to a service, which may charge for them, is left to a person who runs the command.
-        remote = self.settings.embedder.partition(":")[0] in (*SERVICES, "none")
-        return Examination(
-            self.place,
-            self.flags,
-            self.settings.language,
-            self.settings.embedder,
-            self._fingerprint,
-            None if remote else self._embed,
-        )
+        language, embedder = self.settings.language, self.settings.embedder
+        # A fix sends no texts to a service, which may charge for them; a person can run the command.
+        embed = None if embedder.partition(":")[0] in (*SERVICES, "none") else self._embed
+        return Examination(self.place, self.flags, language, embedder, self._fingerprint, embed)
 
     def _fingerprint(self) -> str:
         """The fingerprint of the embedder in the settings; "" where only loading a model would tell it."""
@@ -190,7 +184,7 @@ def _extras() -> dict[str, bool]:
 
 
 def _store_check(name: str) -> Callable[[Setup], list[Finding]]:
-    """A check that the kind of store makes, or for `files` the store itself; if it is unreadable, `store` says why."""
+    """Make a check by the kind of store, or for `files` by the store. Only `store` reports an unreadable store."""
 
     def check(setup: Setup) -> list[Finding]:
         try:
@@ -217,7 +211,7 @@ store, keywords, vectors, files = map(_store_check, ("store", "keywords", "vecto
 
 def _background(setup: Setup) -> Iterator[Finding]:
     """How far the process is that computes vectors in the background, or why it ended."""
-    with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as opened:  # `store` says what is wrong
+    with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as opened:  # the check `store` reports it
         if process := filling(opened):
             state: State = "warning" if process.error else "note"
             mend = f"recollect embed{setup.flags}" if process.error else ""
@@ -225,21 +219,17 @@ def _background(setup: Setup) -> Iterator[Finding]:
 
 
 def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
+    """Whether the indexed files and their folders are still there, and unchanged."""
     states = [state for root in opened.files.roots() for state in opened.files.known(root).values()]
-    here = {state.root: not shared or Path(state.root).exists() for state in states}
-    if away := sorted(root for root, there in here.items() if not there):
-        count = sum(not here[state.root] for state in states)
-        folders = ", ".join(away[:NAMED]) + (" …" if len(away) > NAMED else "")
-        yield Finding("files", "note", f"{count:,} are in folders that are not on this machine: {folders}")
-    gone = sorted(root for root, there in here.items() if there and not Path(root).exists())
-    if gone:
+    if gone := sorted(root for root in {state.root for state in states} if not Path(root).exists()):
         count, folder = sum(state.root in gone for state in states), shlex.quote(gone[0])
-        message = (
-            f"{count:,} are in folders that are gone: {', '.join(gone[:NAMED])}{' …' if len(gone) > NAMED else ''}"
-        )
-        mend = f"recollect folders rename {folder} NEW{flags}, or recollect folders remove {folder}{flags}"
-        yield Finding("files", "warning", message, mend)
-    near = [state for state in states if here[state.root] and state.root not in gone]
+        folders = ", ".join(gone[:NAMED]) + (" …" if len(gone) > NAMED else "")
+        if shared:
+            yield Finding("files", "note", f"{count:,} are in folders that are not on this machine: {folders}")
+        else:
+            mend = f"recollect folders rename {folder} NEW{flags}, or recollect folders remove {folder}{flags}"
+            yield Finding("files", "warning", f"{count:,} are in folders that are gone: {folders}", mend)
+    near = [state for state in states if state.root not in gone]
     stale = [(mark, state.root) for state in near if (mark := freshness(state.path, state)) != "fresh"]
     if stale:
         counts = Counter(mark for mark, _ in stale)
@@ -314,10 +304,10 @@ def _damage(last: Backup) -> str:
 
     try:
         unpack(last, None, within_time)
-    except _OutOfTime:
-        return ""
     except (RecollectError, OSError) as error:
         return str(error)
+    except _OutOfTime:
+        pass
     return ""
 
 

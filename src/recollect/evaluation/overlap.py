@@ -78,10 +78,9 @@ def overlaps(questions: Sequence[Mapping[str, Sequence[str]]]) -> list[Overlap]:
 
 def compare(a: str, b: str, first: Sequence[str], second: Sequence[str]) -> Overlap:
     """Compare two lists of one question."""
-    left, right = set(first), set(second)
-    both, longest = len(left & right), max(len(left), len(right))
+    both, longest = len({*first} & {*second}), max(len({*first}), len({*second}))
     share = both / longest if longest else 0.0
-    counts = (both, len(left) - both, len(right) - both)
+    counts = (both, len({*first}) - both, len({*second}) - both)
     return Overlap(a, b, int(longest > 0), longest, *counts, share, rbo(first, second))
 
 
@@ -90,14 +89,12 @@ def rbo(first: Sequence[str], second: Sequence[str], p: float = PERSISTENCE) -> 
     short, long = sorted((first, second), key=len)
     if not short:
         return 0.0
-    common, at_short, total, agreement, seen = 0, 0, 0.0, 0.0, (set[str](), set[str]())
-    for depth, document in enumerate(long, 1):
-        seen[0].add(document)
-        common += document in seen[1]
-        if depth <= len(short):
-            seen[1].add(short[depth - 1])
-            common += short[depth - 1] in seen[0]
-            at_short = common
+    ranks = {document: rank for rank, document in enumerate(short, 1)}
+    shared_from = Counter(max(rank, ranks[document]) for rank, document in enumerate(long, 1) if document in ranks)
+    common, at_short, total, agreement = 0, 0, 0.0, 0.0
+    for depth in range(1, len(long) + 1):
+        common += shared_from[depth]
+        at_short = common if depth <= len(short) else at_short
         # Beyond its end, the shorter list is assumed to agree as much as it did before.
         unseen = at_short * max(0, depth - len(short)) / len(short)
         agreement = (common + unseen) / depth
@@ -201,8 +198,8 @@ def pair_recalls(recording: Recording, qrels: Mapping[str, Mapping[str, int]], *
     judged = sum(any(grade > 0 for grade in qrels.get(key, {}).values()) for key in recording.texts)
     pairs = []
     for a, b in itertools.combinations(answering_sources(recording), 2):
-        found = Counter((a in names, b in names) for names in rows)
-        counts = (found[True, True], found[True, False], found[False, True], found[False, False])
+        tally = Counter((a in names, b in names) for names in rows)
+        counts = (tally[by_a, by_b] for by_a, by_b in itertools.product((True, False), repeat=2))
         pairs.append(pair_recall(a, b, depth, judged, dict(zip(COUNTS, counts, strict=True))))
     return pairs
 

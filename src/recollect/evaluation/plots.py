@@ -39,25 +39,20 @@ ROLES = {
 
 LIGHT = {role: light for role, (light, _) in ROLES.items()}
 SERIES = [LIGHT[role] for role in ROLES if role.startswith("series")]
-
+# System or fusion method → its place among the series; `blend` is the default method.
 KNOWN = {"keyword": 0, "vector": 1, "rrf": 2, "weighted": 3, "default": 4, "blend": 4}
-"""System or fusion method → its place among the series; `blend` is the default method."""
-
 WIDTH = 460  # width in points: readable on a phone, and as large as the text on a desktop
-TEXT = 12
-SMALL = 10.5
+TEXT, SMALL = 12, 10.5
 DPI = 200
 BIN_COUNT = 32
 TICKS = 8  # numbers along an axis, at most
-
 MEASURES = 4  # measures that are drawn; the table has all
 BANDS = 2  # curves whose intervals are drawn as bands; with more, the bands would cover each other
 HEADROOM = 1.25  # space above the greatest win and below the greatest loss, for the names
 _FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans", "Microsoft YaHei")
 _ROOT = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>')
+# Parts of matplotlib's SVG that a page does not need; its style sheet would apply to the whole page.
 _UNUSED = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", flags=re.DOTALL)
-"""Parts of matplotlib's SVG that a page does not need; its style sheet would apply to the whole page."""
-
 _VARIABLES = {light: f"var(--{role})" for role, light in LIGHT.items()}  # no two roles may have the same light colour
 
 

@@ -23,7 +23,6 @@ _LINK = re.compile(  # `[[Target|words]]`, `[words](target)`, `[words][label]`, 
     r"(?<!!)\[\[(?P<wiki>[^\[\]|]+)(?:\|(?P<alias>[^\[\]]+))?\]\]"
     r"|(?<!!)\[(?P<text>[^\[\]]+)\](?:\((?P<target>[^()\s]+)(?:[ \t]+\"[^\"]*\")?\)|\[(?P<label>[^\[\]]*)\]|(?![\[(:]))"
 )
-
 _DEFINITION = re.compile(r" {0,3}\[([^\[\]^][^\[\]]*)\]:[ \t]*<?([^\s<>]+)>?.*")
 _EMBEDDED = re.compile(r"!\[\[[^\]]*\]\]|!\[[^\]]*\]\([^)]*\)|<[^<>\s][^<>]*>|\[\^[^\]]*\]|https?://\S+")
 _EMPHASIS = re.compile(r"(?<![\w`])([*_]{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)|(~~|==)(.+?)\3")
@@ -119,8 +118,7 @@ def _sentences(text: str) -> Iterator[str]:
 COMMONPLACES = frozenset(map(fold, files(__package__).joinpath("commonplaces.txt").read_text("utf-8").splitlines()[1:]))
 """Headings and link texts too common to ask for one of them, folded."""
 
-LEADING = frozenset(("see", "sieh", "also", "cf", "read", "compar", "vgl"))
-"""Terms before a link that only introduce it."""
+LEADING = frozenset(("see", "sieh", "also", "cf", "read", "compar", "vgl"))  # terms that only introduce a link
 
 
 def follow(notes: Sequence[Record]) -> Iterator[tuple[Link, str, str]]:
@@ -198,8 +196,7 @@ class Leak:
     rank: int | None
 
 
-LEAKS = ("shared", "leaking", "giveaway", "first", "copied")
-"""What the questions of one kind give away on average: the columns of `leak_table`."""
+LEAKS = ("shared", "leaking", "giveaway", "first", "copied")  # the columns of `leak_table`: means over questions
 
 
 def target_of(record: Record) -> str:
@@ -224,13 +221,10 @@ def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[dict[str, Any]]:
 
 LEAST_CONTENT, MOST_CONTENT = 3, 6  # words of a phrase that are not stop words
 LONGEST = 9  # words of a phrase in all
-SENTENCE = (6, 40)  # words of a sentence: a shorter one says too little, a longer one is a list or a table in disguise
-
+SENTENCE = (6, 40)  # words of a sentence: a shorter one says too little, a longer one is most often a list or a table
 OWN_WORD = 0.01  # the value of each word in a phrase whose words occur only in the target
 EDGE = 0.3  # the value of an edge at a pause of the sentence, relative to the words
-_BREAK = re.compile(r"[;:()\[\]{}|—–=→\\\"“”…<>$]|[.!?]\s|\s[/&-]|--")
-"""What a phrase must not contain: the end of a clause or sentence, signs of code."""
-
+_BREAK = re.compile(r"[;:()\[\]{}|—–=→\\\"“”…<>$]|[.!?]\s|\s[/&-]|--")  # ends a clause or is code; in no phrase
 _PAUSES = frozenset(",;:.!?()—–…")
 
 

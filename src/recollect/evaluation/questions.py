@@ -1,9 +1,10 @@
 """Make questions from stored records, each with the one target it asks for, and choose some (docs/question-sets.md)."""
 
 import hashlib
+import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -18,15 +19,10 @@ from recollect.models.openai import Llm
 from recollect.ranking import fold
 from recollect.types import FileState, Notes, Progress, Record, Store
 
-KINDS = ("paraphrase", "context", "alias", "link", "heading", "sentence", "fact")
-"""In the order in which they are listed; a language model makes the first."""
-
+KINDS = ("paraphrase", "context", "alias", "link", "heading", "sentence", "fact")  # a language model makes the first
 SPLITS = ("test", "dev")
-
 MOST_PHRASES, MOST_TAGS = 3, 2  # questions from the sentences of one chunk, and tags of a fact in one question
-MOST_RECORDS, MOST_READ = 5_000, 8_000
-"""Records whose sentences are read, and characters of one: enough for any set, and a bound on the time."""
-
+MOST_RECORDS, MOST_READ = 5_000, 8_000  # records whose sentences are read, and characters of one, to bound the time
 LONGEST = 200  # characters of a question
 DEPTH = 100  # results of the keyword search that checks a question; a target beyond them has no rank
 MOST_SENT = 4_000  # characters of a record that a language model is shown; a chunk has fewer
@@ -47,7 +43,6 @@ If there is nothing in it that one could ask for, answer with the single word NO
 
 _MARKS = "?？؟;՞"  # that end a question
 _SUFFIXES = MARKDOWN | {".txt", ".py", ".html", ".pdf"}
-
 _CODE = re.compile(r"://|\w\(|[{}=<>|]")  # occurs in addresses, calls and formulas, but not in questions
 _NUMBER = re.compile(r"(?:0\d+|\d+(?:\.\d+)*(?:[.)]|\s+[-–])|\d+(?:\.\d+)+)\s+(?=\S)")  # the number of a section
 
@@ -144,13 +139,10 @@ class QuestionMaker:
     def __call__(self, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]) -> list[SetQuestion]:
         """Return the questions, the better kinds first; `aliases` are other names of files, by their paths."""
         order = sorted(records, key=lambda record: (record.path or "", record.lines or (0, 0), record.id))
-        made: dict[str, SetQuestion] = {}
-        targets: dict[str, set[str]] = {}
+        by_text: dict[str, dict[str, SetQuestion]] = {}  # text → target → the first question about it
         for question in self._questions(order, aliases):
-            text = fold(question.text)
-            made.setdefault(text, question)
-            targets.setdefault(text, set()).add(question.target)
-        return [question for text, question in made.items() if len(targets[text]) == 1]
+            by_text.setdefault(fold(question.text), {}).setdefault(question.target, question)
+        return [question for targets in by_text.values() for question in targets.values() if len(targets) == 1]
 
     def _questions(self, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]) -> Iterator[SetQuestion]:
         notes = [record for record in records if is_note(record)]
@@ -238,12 +230,9 @@ def choose(questions: Sequence[SetQuestion], count: int, seed: int) -> list[SetQ
 
 def in_turns(questions: Iterable[SetQuestion], seed: int) -> list[SetQuestion]:
     """Shuffle by the seed, with one question of each target before a second of any."""
-    turns: Counter[str] = Counter()
-    placed: list[tuple[int, SetQuestion]] = []
-    for question in sorted(questions, key=lambda question: _digest(f"{seed}\0{question.id}", 8)):
-        placed.append((turns[question.target], question))
-        turns[question.target] += 1
-    return [question for _, question in sorted(placed, key=lambda pair: pair[0])]
+    turns: dict[str, Iterator[int]] = defaultdict(itertools.count)
+    shuffled = sorted(questions, key=lambda question: _digest(f"{seed}\0{question.id}", 8))
+    return sorted(shuffled, key=lambda question: next(turns[question.target]))
 
 
 def in_order(questions: Iterable[SetQuestion]) -> list[SetQuestion]:

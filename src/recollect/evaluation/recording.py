@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.config.sources import RETRIEVERS
-from recollect.errors import UsageError
+from recollect.errors import FailedError, UsageError
 from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_documents
-from recollect.evaluation.files import file_names, write_files
 from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import reason
@@ -23,11 +23,11 @@ Options: TypeAlias = Mapping[str, Any]  # some settings of `[search]`, by name
 Bars: TypeAlias = Callable[[str], Progress | None]  # makes a progress bar with a label
 OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]  # opens the memory that a set is measured on
 BATCH = 1000  # documents stored per transaction
+LONGEST_NAME = 80  # characters of a document's id in the name of its file
 DEPTH = 200  # how deep the sources are read by default: as deep as any setting that is tried
 MEASURE = "nDCG@10"
 LIMIT = 100  # results of a ranking that are scored, where no measure reads more
-
-AS_WRITTEN: Options = {"plain": True}  # a judged question may quote, and means no operator of the query language
+AS_WRITTEN: Options = {"plain": True}  # quotes in a judged question are not operators of the query language
 TOP = 10  # results of a ranking that are compared between settings
 MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 
@@ -96,34 +96,56 @@ def _index_files(
     memory.index(folder, embed=False, reading=reading)
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """The judged documents found in the user's own store: `paths` maps each judged file name to its path there."""
+def file_names(corpus: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Name the file of every document after its id: file name → id.
 
-    paths: Mapping[str, str]
-    unknown: int
-
-    def dataset(self, dataset: Dataset) -> Dataset:
-        """Name judged files by their paths in the store."""
-        judgments = dataset.qrels.items()
-        return replace(dataset, qrels={
-            key: {self.paths.get(name, name): grade for name, grade in grades.items()} for key, grades in judgments
-        })  # fmt: skip
-
-    def run(self, run: Run, memory: Memory, qrels: Mapping[str, Mapping[str, int]]) -> Run:
-        """Where files are judged, replace chunks by their files, each at the rank of its first chunk."""
-        if not self.paths:
-            return run
-        ids = {document for ranking in run.values() for document in ranking}
-        paths = {record.id: record.path or record.id for record in memory.store.records.get(sorted(ids))}
-        return {
-            key: by_place(name if name in qrels.get(key, {}) else paths.get(name, name) for name in ranking)
-            for key, ranking in run.items()
-        }
+    Names differ also where a file system ignores case. Each consists of letters, digits, dots, dashes and underscores.
+    """
+    names: dict[str, str] = {}
+    lower = set[str]()
+    for row in corpus:
+        name = stem = re.sub(r"[^\w.-]+", "-", row["_id"], flags=re.ASCII).strip("-.")[:LONGEST_NAME] or "document"
+        number = 1
+        while name.lower() in lower:
+            number += 1
+            name = f"{stem}-{number}"
+        lower.add(name.lower())
+        names[f"{name}.md"] = row["_id"]
+    return names
 
 
-def find_targets(memory: Memory, dataset: Dataset) -> Targets:
-    """Look up every judged document. A path may be absolute, relative, or the unambiguous end of one file's path."""
+def write_files(corpus: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write every document as a markdown file. A folder that exists is complete: it gets its name last."""
+    if folder.is_dir():
+        return
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent) as beside:
+            new = Path(beside, folder.name)
+            new.mkdir()
+            for name, row in zip(file_names(corpus), corpus, strict=True):
+                new.joinpath(name).write_text(markdown(row), encoding="utf-8", errors="replace", newline="")
+            new.rename(folder)
+    except OSError as error:
+        if folder.is_dir():  # another process was faster
+            return
+        message = f"{folder} cannot be written: {error.strerror or error}"
+        raise FailedError(message, hint="check the disk and the permissions of the cache folder") from error
+
+
+def markdown(row: Mapping[str, Any]) -> str:
+    """Return a document's text below its title as a heading, unless the text begins with that heading."""
+    heading, text = f"# {' '.join(row['title'].split())}", row["text"]
+    if heading == "# ":
+        return text or "-"
+    return text if text.lstrip().split("\n", 1)[0].strip() == heading else f"{heading}\n\n{text}"
+
+
+def find_targets(memory: Memory, dataset: Dataset) -> tuple[dict[str, str], int]:
+    """Look up every judged document: each judged file name → its path in the store, and the number of unknown ones.
+
+    A judged path may be absolute, relative, or the end of the path of only one file.
+    """
     judged, reach = judged_documents(dataset.qrels), within_reach(memory)
     ids = {record.id for record in memory.store.records.get(sorted(judged), reach)}
     whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
@@ -134,7 +156,7 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
     if not ids and not paths:
         message = f"none of the {len(judged):,} judged documents is in the store, neither as an id nor as a path"
         raise UsageError(message, hint="check the store: `recollect list` shows ids, `recollect status` its path")
-    return Targets(paths, len(judged) - len(ids) - len(paths))
+    return paths, len(judged) - len(ids) - len(paths)
 
 
 def within_reach(memory: Memory) -> Filter:
@@ -207,45 +229,38 @@ def cut(reply: RankedList, fetch_k: int) -> RankedList:
 class JudgedSet:
     """One corpus with its judgments and recorded replies.
 
-    `targets` are the judged files of the user's own store. `documents` is from path to document id, for a set that was
-    indexed as files.
+    `unknown` counts the judged documents that cannot be found, because they are not there or were not indexed. `paths`
+    are the judged files of the user's own store. `documents` maps path to document id, for a set indexed as files.
     """
 
     dataset: Dataset
     recording: Recording
-    targets: Targets | None = None
+    unknown: int = 0
+    paths: Mapping[str, str] = field(default_factory=dict)
     documents: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def unknown(self) -> int:
-        """The number of judged documents that cannot be found, because they are not there or were not indexed."""
-        if self.targets:
-            return self.targets.unknown
-        if self.dataset.as_files:
-            return len(judged_documents(self.dataset.qrels) - set(self.documents.values()))
-        return self.dataset.unknown
 
     @property
     def counts_files(self) -> bool:
         """Whether several results may count as one, because they are chunks of the same file."""
-        return bool(self.documents or (self.targets and self.targets.paths))
+        return bool(self.documents or self.paths)
 
     def run(self, options: Options, *, limit: int) -> Run:
-        """Rank the results of every question: files where files are judged, else records."""
-        as_shown = self.targets or self.dataset.as_files
+        """Rank the results of every question. Where files are judged, a file has the rank of its first chunk."""
+        as_shown = self.dataset.own or self.dataset.as_files
         run = self.recording.run(options if as_shown else {"by": "chunk", **options}, limit=limit)
-        if self.targets:
-            return self.targets.run(run, self.recording.memory, self.dataset.qrels)
-        return self._documents_of(run) if self.dataset.as_files else run
-
-    def _documents_of(self, run: Run) -> Run:
-        """Replace every chunk by the document whose file it is from, each at the rank of its first chunk."""
-        ids = sorted({key for ranking in run.values() for key in ranking})
-        records = {record.id: self._document(record) for record in self.recording.memory.store.records.get(ids)}
-        return {key: by_place(records[name] for name in ranking) for key, ranking in run.items()}
+        if not self.counts_files:
+            return run
+        ids, qrels = sorted({key for ranking in run.values() for key in ranking}), self.dataset.qrels
+        names = {record.id: self._document(record) for record in self.recording.memory.store.records.get(ids)}
+        return {
+            key: by_place(name if name in qrels.get(key, {}) else names.get(name, name) for name in ranking)
+            for key, ranking in run.items()
+        }
 
     def _document(self, record: Record) -> str:
-        return self.documents.get(record.path or "", record.id)
+        """The name by which a record's file is judged; without files, the record's id."""
+        path = record.path or record.id
+        return path if self.paths else self.documents.get(path, record.id)
 
     def confidences(self, options: Options, *, exclude_self: bool = False) -> list[list[tuple[float, bool]]]:
         """For each question, the confidence of the first results and whether they are relevant; none is left out.
@@ -256,12 +271,9 @@ class JudgedSet:
         judged = []
         for key, results in self.recording.results(options):
             grades, itself = self.dataset.qrels[key], key.removeprefix(self.dataset.prefix) if exclude_self else None
-            records = [(result.record, result.confidence or 0.0) for result in results]
-            others = [(record, confidence) for record, confidence in records if self._document(record) != itself]
-            judged.append([
-                (confidence, max(grades.get(self._document(record), 0), grades.get(record.path or "", 0)) > 0)
-                for record, confidence in others[:CONFIDENT]
-            ])  # fmt: skip
+            rows = [({result.record.id, self._document(result.record)}, result.confidence or 0.0) for result in results]
+            others = [(names, confidence) for names, confidence in rows if itself not in names][:CONFIDENT]
+            judged.append([(one, any(grades.get(name, 0) > 0 for name in names)) for names, one in others])
         return judged
 
 
@@ -307,17 +319,19 @@ class JudgedSets:
 
 def record_set(memory: Memory, dataset: Dataset, **recording: Any) -> JudgedSet:
     """Record one set with the arguments of `record`; judged files of the user's own store are located first."""
-    targets = find_targets(memory, dataset) if dataset.own else None
-    documents = _indexed_documents(memory, dataset) if dataset.as_files else {}
-    recorded = record(memory, dataset.queries, **recording)
-    return JudgedSet(targets.dataset(dataset) if targets else dataset, recorded, targets, documents)
-
-
-def _indexed_documents(memory: Memory, dataset: Dataset) -> dict[str, str]:
-    """Return the paths of the indexed files with the ids of their documents."""
-    names, files = file_names(dataset.corpus), memory.store.files
-    paths = [path for root in files.roots() for path in files.known(root)]
-    return {path: names[Path(path).name] for path in paths}
+    paths: dict[str, str] = {}
+    documents: dict[str, str] = {}
+    unknown = dataset.unknown
+    if dataset.own:
+        paths, unknown = find_targets(memory, dataset)
+        judgments = dataset.qrels.items()
+        qrels = {key: {paths.get(name, name): grade for name, grade in grades.items()} for key, grades in judgments}
+        dataset = replace(dataset, qrels=qrels)
+    elif dataset.as_files:
+        names, files = file_names(dataset.corpus), memory.store.files
+        documents = {path: names[Path(path).name] for root in files.roots() for path in files.known(root)}
+        unknown = len(judged_documents(dataset.qrels) - set(documents.values()))
+    return JudgedSet(dataset, record(memory, dataset.queries, **recording), unknown, paths, documents)
 
 
 @contextmanager

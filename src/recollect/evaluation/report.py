@@ -39,7 +39,7 @@ MEANINGS = {  # term, or measure without its cutoff → its meaning
     "fingerprint": "changes with the documents, questions and judgments; compare only reports with equal ones",
 }
 
-WIDE = 3  # columns up to which an interval stands beside its mean; in a wider table it stands below
+WIDE = 3  # columns up to which an interval is beside its mean; in a wider table it is below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ def compose(reports: Sequence[Json]) -> dict[str, ReportPart]:
     if not sections:
         raise UsageError("these reports hold nothing that can be drawn", hint="make them again with --json")
     total, count = Counter(section.slug for section in sections), Counter[str]()
-    named = {}
+    by_name = {}
     for section in sections:
         count[section.slug] += 1
-        named[f"{section.slug}-{count[section.slug]}" if total[section.slug] > 1 else section.slug] = section
-    return named
+        by_name[f"{section.slug}-{count[section.slug]}" if total[section.slug] > 1 else section.slug] = section
+    return by_name
 
 
 def _sections(report: Json) -> Iterator[ReportPart]:
@@ -135,11 +135,13 @@ def _confidence(systems: Sequence[MeasuredSystem]) -> Iterator[str]:
     name = "default" if "default" in known else next(iter(known), None)
     if name is None:
         return
-    found = known[name]
-    parts = [f"Confidence of {label(name)}: calibration error {number(found['calibration_error']):.3f}"]
-    if (kept := number(found.get("kept"))) is not None:
-        parts.append(f"a threshold of {number(found['threshold']):g} keeps {percent(kept)} of the right first results")
-    yield f"{'; '.join(parts)}; {percent(number(found['unanswered']))} of the questions get no result above it."
+    figures = known[name]
+    parts = [f"Confidence of {label(name)}: calibration error {number(figures['calibration_error']):.3f}"]
+    if (share := number(figures.get("kept"))) is not None:
+        parts.append(
+            f"a threshold of {number(figures['threshold']):g} keeps {percent(share)} of the right first results"
+        )
+    yield f"{'; '.join(parts)}; {percent(number(figures['unanswered']))} of the questions get no result above it."
 
 
 def _figures(pair: SystemPair) -> tuple[str, str]:

@@ -10,9 +10,8 @@ from recollect.evaluation.scoring import Comparison, Estimate, compare, estimate
 
 Json: TypeAlias = Mapping[str, Any]
 
+# The key that identifies a study's JSON → the study's name, and the type of its value.
 KINDS = {"systems": ("run", dict), "rows": ("sweep", list), "pairs": ("overlap", list)}
-"""The key that identifies a study's JSON → the study's name, and the type of its value."""
-
 LONGEST = 44  # characters of a name that are shown; ids and names come from anyone's data
 GREATEST = 1e12  # larger numbers are invalid: no measure and no time reaches this
 AXIS = "fetch_k"  # the option along the x axis of a sweep, if it was varied
@@ -95,10 +94,8 @@ def kind(report: Any, name: str = "this") -> str:
     for key, (_, shape) in KINDS.items():
         if isinstance(report, dict) and isinstance(report.get(key), shape):
             return key
-    raise UsageError(
-        f"{name} is no evaluation report: it has neither systems, rows nor pairs",
-        hint="recollect eval run … --json > run.json, and likewise sweep and overlap",
-    )
+    hint = "recollect eval run … --json > run.json, and likewise sweep and overlap"
+    raise UsageError(f"{name} is no evaluation report: it has neither systems, rows nor pairs", hint=hint)
 
 
 def set_name(report: Any) -> str:
@@ -179,9 +176,8 @@ def systems(report: Json) -> list[MeasuredSystem]:
         p50, p95 = number(latency.get("p50")), number(latency.get("p95"))
         if took:
             p50, p95 = (float(np.percentile(took, at)) if p is None else p for p, at in ((p50, 50), (p95, 95)))
-        timed = len(took) or latency.get("n", 0)
-        confidence = part(body, "confidence")
-        measured.append(MeasuredSystem(name, measures, per_query, took, timed, p50, p95, confidence))
+        times = (took, len(took) or latency.get("n", 0), p50, p95)
+        measured.append(MeasuredSystem(name, measures, per_query, *times, part(body, "confidence")))
     return measured
 
 

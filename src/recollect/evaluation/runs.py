@@ -17,12 +17,8 @@ Run: TypeAlias = dict[str | None, tuple[Hit, ...]]
 
 COLUMNS = "question Q0 document rank score tag"
 FORMATS = '{"results": [{"id": …, "rank" or "score": …}]}, the same as JSON lines, or a TREC run'
-
-STEP = 2.0**-23
-SMALLEST = 2.0**-126  # the precision of single floats, in which trec_eval compares scores, and the smallest of them
-
-_WORDS = re.compile(r"[^ \t\r\v\f]+")
-"""Words between C's white space, as in trec_eval; str.split would also break an id at a no-break space."""
+STEP, SMALLEST = 2.0**-23, 2.0**-126  # the precision of single floats, in which trec_eval compares, and the least one
+_WORDS = re.compile(r"[^ \t\r\v\f]+")  # as in trec_eval; str.split would also break an id at a no-break space
 
 
 def read_run(data: bytes, name: str) -> Run:
@@ -114,7 +110,7 @@ def _short(value: object) -> str:
 
 
 def _trec(lines: Iterable[tuple[str, str]]) -> Run:
-    """Order as trec_eval does: by descending score, equal scores by descending id, whatever the rank column says."""
+    """Order as trec_eval does: by descending score, equal scores by descending id; the rank column is ignored."""
     rankings: dict[str | None, list[tuple[float, str]]] = {}
     for place, line in lines:
         if line.lstrip().startswith("#"):  # a comment, as in trec_eval
@@ -195,10 +191,8 @@ def by_question(runs: Mapping[str, Run]) -> dict[str | None, dict[str, Sequence[
     named: list[str | None] = [question for question in questions if question is not None]
     if None in questions and len(named) > 1:
         nameless = next(name for name, run in runs.items() if None in run)
-        raise UsageError(
-            f"{nameless!r} is a list without a question, and the others answer {len(named)} questions",
-            hint="fuse TREC runs with TREC runs; a plain list goes with a run of one question",
-        )
+        message = f"{nameless!r} is a list without a question, and the others answer {len(named)} questions"
+        raise UsageError(message, hint="fuse TREC runs with TREC runs; a plain list goes with a run of one question")
     return {
         question: {name: run.get(question, run.get(None, ())) for name, run in runs.items()}
         for question in named or [None]

@@ -80,7 +80,7 @@ def evaluate(qrels: Mapping[str, Mapping[str, int]], run: Run, measures: Sequenc
     try:
         for metric in ir_measures.iter_calc(parsed, {key: dict(qrels[key]) for key in qrels}, answered):
             values[str(metric.measure)][metric.query_id] = float(metric.value)
-    except (ArithmeticError, SubprocessError) as error:  # ERR@10 wants numbers for ids, Accuracy something irrelevant
+    except (ArithmeticError, SubprocessError) as error:  # ERR@10 needs numbers as ids, Accuracy an irrelevant document
         names = ", ".join(map(str, parsed))
         raise UsageError(f"{names} cannot be computed on these questions", hint=EXAMPLES) from error
     return values

@@ -78,7 +78,7 @@ class SetOptions:
 
 
 class _Line:
-    """One question as it stands in the files, its split, and its judgments (target → grade).
+    """One question as it is in the files, its split, and its judgments (target → grade).
 
     The kind of a question that a person added is `own`; the target is the document with the best grade.
     """
@@ -120,10 +120,10 @@ def make_set(
         paraphrases = paraphraser(sent, [line.row["text"] for line in old], bars("asking"))
     else:
         paraphrases = [SetQuestion(one.id, "paraphrase", target_of(one), one.id) for one in sent]
-    made = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
+    extracted = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
     first, rest = (
         [one for one in group if one.id not in known and not (masked and masked.without(one) is None)]
-        for group in (paraphrases, made)
+        for group in (paraphrases, extracted)
     )
     entries = questions.in_order([*first, *questions.choose(rest, missing - len(first), options.seed)])
     if masked and not plan:
@@ -139,12 +139,8 @@ def make_set(
         message = f"no question can be made of {len(records.listed):,} records"
         raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
     rows = _check(records, masked, every, bars("checking"))
-    about = {
-        **_origin(records, options),
-        "questions": kinds,
-        "leakage": rows,
-        "known": sorted(known | {line.id for line in every}),
-    }
+    ids = sorted(known | {line.id for line in every})
+    about = {**_origin(records, options), "questions": kinds, "leakage": rows, "known": ids}
     copies = sorted(masked.records.values(), key=lambda one: one.id) if masked else []
     _write_folder(folder, every, about, _readme(sides, rows, masked=bool(masked)), copies)
     calls, rejected = (paraphraser.calls, paraphraser.rejected) if paraphraser else (0, {})
@@ -319,7 +315,7 @@ def _read_split(folder: Path, split: str) -> Iterator[_Line]:
 def _write_folder(
     folder: Path, entries: Sequence[_Line], manifest: Mapping[str, Any], readme: str, corpus: Sequence[Record]
 ) -> None:
-    """Write all files of the set; the manifest last, since it says that the others are complete."""
+    """Write all files of the set; the manifest last, since it marks the others as complete."""
     files: dict[Path, list[str]] = {}
     if corpus:
         rows = ({"_id": record.id, "title": record.title, "text": record.text} for record in corpus)

@@ -13,7 +13,7 @@ from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation import scoring
 from recollect.evaluation.datasets import Dataset, fingerprint_of, json_object, lines
-from recollect.evaluation.recording import AS_WRITTEN, LIMIT, Bars, OpenSet, Options, Targets, record_set
+from recollect.evaluation.recording import AS_WRITTEN, LIMIT, Bars, OpenSet, Options, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
@@ -66,7 +66,7 @@ class MeasuredCorpus:
     documents: int
     mark: str
     unknown: int
-    targets: Targets | None = None
+    paths: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
 
 
@@ -136,7 +136,7 @@ def run_trials(
     qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
     selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
     theirs = [replace(one) for one in external]
-    paths = {name: path for one in corpora if one.targets for name, path in one.targets.paths.items()}
+    paths = {name: path for one in corpora for name, path in one.paths.items()}
     for trial in theirs:  # judged files are named by their paths in the store
         rankings = trial.run.items()
         trial.run = {key: scoring.by_place(paths.get(name, name) for name in ranking) for key, ranking in rankings}
@@ -160,21 +160,20 @@ def _measure(
     part = record_set(memory, dataset, depth=search.fetch_k, options=shared, progress=bar, work=plan.work)
     limit = min(plan.depth + plan.exclude_self, MOST)  # one more, since a question's own document may be dropped
     texts = list(dataset.queries.values())
-    picked = texts[:: max(1, len(texts) // timed)][:timed] if timed else []
+    sample = texts[:: max(1, len(texts) // timed)][:timed] if timed else []
     for trial in trials:
         options = {**plan.filters, **trial.options}
         trial.run = {**trial.run, **part.run(options, limit=limit)}
         trial.confidences += part.confidences(options, exclude_self=plan.exclude_self)
-        for number, text in enumerate([*picked[:1], *picked]):
+        for number, text in enumerate([*sample[:1], *sample]):
             start = time.perf_counter()
             memory.search(text, work=plan.work, **AS_WRITTEN, **options)
             if number:  # the first is to warm up
                 trial.times.append((time.perf_counter() - start) * 1000)
-    warnings = part.recording.warnings
-    if part.targets is None:
-        return MeasuredCorpus(dataset, len(dataset.corpus), dataset.fingerprint, part.unknown, warnings=warnings)
-    total, mark = status["records"]["total"], str(status.get("sequence", ""))
-    return MeasuredCorpus(part.dataset, total, mark, part.unknown, part.targets, warnings)
+    total, mark = len(dataset.corpus), dataset.fingerprint
+    if dataset.own:
+        total, mark = status["records"]["total"], str(status.get("sequence", ""))
+    return MeasuredCorpus(part.dataset, total, mark, part.unknown, part.paths, part.recording.warnings)
 
 
 def make_report(

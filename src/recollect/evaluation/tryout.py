@@ -3,9 +3,8 @@
 The copy is a temporary SQLite file. The store itself is only read, and searches in it are not affected.
 """
 
-import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ class SideBySide:
 
     @property
     def fell(self) -> list[str]:
-        """The measures that are significantly lower with the new one."""
+        """The measures that are significantly lower after the migration."""
         return [measure for measure, figures in self.measures.items() if figures["fell"]]
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,7 +80,9 @@ def try_out(
     """
     old_embedder, warning = _old_embedder(memory, migration, named)
     dataset = _by_file(memory, dataset) if migration.kind == "chunks" else dataset
-    with _copied(memory, bars) as place:
+    with tempfile.TemporaryDirectory(prefix="recollect-") as folder:
+        place = str(Path(folder) / "copy.db")
+        moving.copy(memory.store, place, steps=bars)
         with _opened(memory, place, old_embedder) as copy:
             old, warnings = _measured(copy, dataset, bars("asking the old one"))
         with _opened(memory, place, memory.embeddings.name) as copy:
@@ -99,14 +100,14 @@ def _made(memory: Memory, bars: Bars) -> Dataset:
         records = questions.VisibleRecords(memory, {}, bars("reading"))
     except UsageError:  # there is no record
         return Dataset(MADE, (), {}, {}, "")
-    made = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
-    chosen = questions.choose(made, COUNT, SEED)
+    candidates = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
+    chosen = questions.choose(candidates, COUNT, SEED)
     texts, qrels = {one.id: one.text for one in chosen}, {one.id: {one.target: 1} for one in chosen}
     return Dataset(MADE, (), texts, qrels, "", fingerprint(texts, qrels))
 
 
 def _old_embedder(memory: Memory, migration: Migration, named: str) -> tuple[str, str]:
-    """The model of the old side, and a warning where the store names one that only the settings may."""
+    """The model of the old side, and a warning if the store names one that only the settings may name."""
     name = memory.embeddings.name if migration.kind != "embedder" else migration.old
     if name in ("none", named, memory.embeddings.name) or is_self_contained(name):
         return name, ""
@@ -123,14 +124,6 @@ def _by_file(memory: Memory, dataset: Dataset) -> Dataset:
             target, of = paths.get(name, name), qrels.setdefault(key, {})
             of[target] = max(grade, of.get(target, grade))
     return replace(dataset, qrels=qrels)
-
-
-@contextlib.contextmanager
-def _copied(memory: Memory, bars: Bars) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="recollect-") as folder:
-        place = str(Path(folder) / "copy.db")
-        moving.copy(memory.store, place, steps=bars)
-        yield place
 
 
 def _opened(memory: Memory, place: str, embedder: str) -> Memory:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
@@ -19,15 +20,13 @@ from recollect.types import Progress
 
 DEPTHS = (5, 10, 20, 50, 100, 200)
 KS = (1.0, 10.0, 60.0, 100.0)  # what is swept by default: depths (`fetch_k`), and values of RRF's constant
-
 SHORT, LONG = 1, 50  # two limits: the results of a search with the first must begin those of a search with the second
 PREFIX_QUESTIONS = 20  # questions that are searched for live to check that
 OUTER, INNER = 5, 4  # the folds of the cross-validation
-FEWEST = 30  # with fewer questions no gain of a usual size could be told from chance
+FEWEST = 30  # with fewer questions a gain of the usual size cannot be distinguished from chance
 FETCH_KS = (50, 100, 200)
 RRF_KS = (5.0, 20.0, 60.0)
 SHARES = (0.3, 0.5, 0.7)  # the vector source's share of the weights; the keyword source has the rest
-
 HALF_LIVES_DAYS = (30.0, 180.0)
 LAMBDAS = (0.9, 0.7)
 
@@ -51,8 +50,8 @@ def curves(
     grid: list[Options] = []
     for fusion in fusions:
         names = [name for name in (METHODS[fusion].reads if fusion in METHODS else ()) if values[name]]
-        for picked in itertools.product(*(values[name] for name in names)):
-            options = {"fusion": fusion, **dict(zip(names, picked, strict=True))}
+        for combination in itertools.product(*(values[name] for name in names)):
+            options = {"fusion": fusion, **dict(zip(names, combination, strict=True))}
             grid += [{**options, **pair} for pair in weights or [{}]]
     return grid
 
@@ -150,11 +149,8 @@ def check_prefix(parts: Sequence[tuple[Recording, Sequence[str]]], curves: Seque
         memory = recording.memory
         long = min(LONG, memory.settings.search.fetch_k)  # a higher limit would read the sources deeper
         for options, text in itertools.product(curves, texts):
-            searches = (
-                memory.search(text, limit=limit, work=recording.work, **AS_WRITTEN, **options)
-                for limit in (SHORT, long)
-            )
-            short, full = ([result.record.id for result in answer.results] for answer in searches)
+            search = partial(memory.search, text, work=recording.work, **AS_WRITTEN, **options)
+            short, full = ([result.record.id for result in search(limit=limit).results] for limit in (SHORT, long))
             if short != full[:SHORT]:
                 broken.append({"question": text, "options": dict(options)})
     counts = {"checked": len(curves) * questions, "held": not broken, "questions": questions}
@@ -230,9 +226,8 @@ def tune(values: Callable[[Options], Values], plan: TuningPlan, *, progress: Pro
     held_out = {key: held_out[key] for key in default}  # the order of the questions moves the bootstrap interval
     chosen = choose(trials, plan, list(default))
     comparison = compare(held_out, default)
-    gained = comparison.significant and comparison.difference.low > 0
+    gained, figures = comparison.significant and comparison.difference.low > 0, asdict(comparison)
     names = Counter(json.dumps(fold["chosen"], sort_keys=True) for fold in folds)
-    figures = asdict(comparison)
     return {
         "tried": len(known),
         "keep_default": not (gained and chosen),

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from itertools import groupby, pairwise
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from recollect.ingest.discovery import decode
+from recollect.ingest.markdown import TopBlock, top_blocks
 from recollect.ingest.readers import DocumentText, kind_of
 from recollect.ingest.readers.worker import Worker
 
@@ -73,16 +74,6 @@ class Document:
     untitled: bool = False
 
 
-class _Block(NamedTuple):
-    """A top-level block of markdown: its kind and lines, and its level and text as a heading."""
-
-    kind: str
-    start: int
-    end: int
-    level: int = 0
-    heading: str = ""
-
-
 def read_document(content: bytes, path: str, worker: Worker | None = None) -> Document:
     """Read a file's content as its suffix says: markdown, prose, source code, or a document by the worker.
 
@@ -130,7 +121,7 @@ class LaidOut:
     """The lines of a document, its blocks with their lines, the part of each line, and what parts are called."""
 
     lines: list[str]
-    blocks: list[_Block]
+    blocks: list[TopBlock]
     parts: list[int]
     unit: str
 
@@ -151,16 +142,16 @@ def lay_out(reading: DocumentText) -> LaidOut:
     """The text of a document, line by line."""
     lines: list[str] = []
     parts: list[int] = []
-    laid = [_Block("start", 0, 0)]
+    laid = [TopBlock("start", 0, 0)]
     for block in reading.blocks:
         start = len(lines)
         text = f"{'#' * block.level} {block.text}" if block.level else block.text
         lines += [f"{line}\n" for line in re.split(r"\r\n|\r|\n", text)]
         heading = (block.level, block.text) if block.level else ()
-        laid.append(_Block("table_open" if block.is_table else "paragraph_open", start, len(lines), *heading))
+        laid.append(TopBlock("table_open" if block.is_table else "paragraph_open", start, len(lines), *heading))
         lines.append("\n")
         parts += [block.part] * (len(lines) - start)
-    return LaidOut(lines, [*laid, _Block("end", len(lines), len(lines))], parts, reading.unit)
+    return LaidOut(lines, [*laid, TopBlock("end", len(lines), len(lines))], parts, reading.unit)
 
 
 def metadata_text(value: object) -> str:
@@ -168,23 +159,13 @@ def metadata_text(value: object) -> str:
     return str(value).strip() if isinstance(value, str | int | float | date) else ""
 
 
-def _blocks(lines: Sequence[str], offset: int) -> list[_Block]:
+def _blocks(lines: Sequence[str], offset: int) -> list[TopBlock]:
     """The top-level blocks, between one for what is above the first and one for the end."""
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark").enable("table")
-    parser.core.ruler.enableOnly(["normalize", "block"])  # inline markup stays in the text
-    tokens = parser.parse("".join(lines[offset:]))
-    blocks = [_Block("start", offset, offset)]
-    for token, inner in pairwise((*tokens, *tokens[-1:])):
-        if token.level == 0 and token.map and token.nesting >= 0:
-            start, end = (offset + line for line in token.map)
-            heading = (int(token.tag[1]), inner.content) if token.type == "heading_open" else ()
-            blocks.append(_Block(token.type, start, end, *heading))
-    return [*blocks, _Block("end", len(lines), len(lines))]
+    blocks = top_blocks("".join(lines[offset:]), offset)
+    return [TopBlock("start", offset, offset), *blocks, TopBlock("end", len(lines), len(lines))]
 
 
-def _units(lines: Sequence[str], blocks: list[_Block], title: str) -> Iterator[Unit]:
+def _units(lines: Sequence[str], blocks: list[TopBlock], title: str) -> Iterator[Unit]:
     """All lines but the title, each in one unit. Blank lines and link definitions belong to the block above them."""
     path: dict[int, str] = {}
     begun = after_heading = False

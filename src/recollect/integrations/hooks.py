@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +15,10 @@ from typing import Any, NamedTuple
 
 from recollect.disk import write_private
 from recollect.errors import FailedError, UsageError
+from recollect.ingest.service import executable
 
 RECALL, CAPTURE = "recall --hook", "hook capture"
-MARKS = (f"recollect {RECALL}", f"recollect {CAPTURE}")  # by which entries of ours are told from others
+OURS = re.compile(rf"\brecollect(?:\.exe)?'? (?:{RECALL}|{CAPTURE})")  # identifies our own entries
 
 
 class Program(NamedTuple):
@@ -48,22 +52,36 @@ PROGRAMS: Mapping[str, Program] = {
 RECALL_SECONDS, CAPTURE_SECONDS = 5, 3  # Codex allows no more than 3 at the end of a session
 
 
+def command() -> list[str]:
+    """The words that run this installation: `recollect` if the program finds that on its PATH, else the whole path.
+
+    The folder of a virtual environment is on the PATH only of shells in which the environment is active.
+    """
+    running, on_path = executable(), shutil.which("recollect")
+    if on_path is None or Path(on_path).resolve() != Path(running[0]).resolve():
+        return running
+    in_environment = sys.prefix != sys.base_prefix and Path(on_path).parent == Path(running[0]).parent
+    return running if in_environment else ["recollect"]
+
+
 def entries(
-    program: Program, flags: Sequence[str], *, recall: bool, capture: bool, more: Sequence[str] = ()
-) -> dict[str, list[dict[str, Any]]]:
-    """The hooks to add, by event; `more` are flags of capture only."""
+    program: Program, words: Sequence[str], flags: Sequence[str], *, recall: bool, capture: bool,
+    more: Sequence[str] = (),
+) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
+    """The hooks to add, by event. `words` run Recollect; `more` are flags of capture only."""
     hooks: dict[str, list[dict[str, Any]]] = {}
     if recall:
         for event, matcher in program.recall.items():
-            hooks[event] = [_entry(RECALL, flags, RECALL_SECONDS * program.second, matcher)]
+            hooks[event] = [_entry([*words, *RECALL.split(), *flags], RECALL_SECONDS * program.second, matcher)]
     for event in program.capture if capture else ():
-        hooks.setdefault(event, []).append(_entry(CAPTURE, (*flags, *more), CAPTURE_SECONDS * program.second))
+        line = [*words, *CAPTURE.split(), *flags, *more]
+        hooks.setdefault(event, []).append(_entry(line, CAPTURE_SECONDS * program.second))
     return hooks
 
 
-def _entry(words: str, flags: Sequence[str], timeout: int, matcher: str = "") -> dict[str, Any]:
-    # The command ends with 0 whatever happens: a program takes 2 as an order to stop.
-    line = f"command -v recollect >/dev/null 2>&1 && {shlex.join(['recollect', *words.split(), *flags])}; exit 0"
+def _entry(words: Sequence[str], timeout: int, matcher: str = "") -> dict[str, Any]:
+    # The command always exits with 0: a program stops when a hook exits with 2.
+    line = f"command -v {shlex.quote(words[0])} >/dev/null 2>&1 && {shlex.join(words)}; exit 0"
     hook = {"type": "command", "command": line, "timeout": timeout}
     return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
 
@@ -89,7 +107,7 @@ def installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> di
 def _is_ours(group: object) -> bool:
     hooks = group.get("hooks") if isinstance(group, dict) else None
     commands = [str(one.get("command")) for one in hooks or () if isinstance(one, dict)]
-    return any(mark in command for command in commands for mark in MARKS)
+    return any(map(OURS.search, commands))
 
 
 def _read(path: Path) -> dict[str, Any]:

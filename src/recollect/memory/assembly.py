@@ -26,7 +26,7 @@ from recollect.models.embedders import is_self_contained
 from recollect.models.rerankers import RERANKERS, WIDTH, is_ready, passage
 from recollect.options import FILTERS, SEARCH, described
 from recollect.pipeline import Pipeline, described_error
-from recollect.sources.local import HydeSource, KeywordSource, VectorSource
+from recollect.sources.local import HydeSource, KeywordSource, Spelling, VectorSource
 from recollect.stages import Rerank, RerankScores, order
 from recollect.stores import exists, open_store
 from recollect.types import ExternalQuery, Notes, Query, Record, Reranker, Scope, Source, Store, Work
@@ -100,10 +100,11 @@ def _sources(
     if unknown or not names:
         raise UsageError(unknown[0] if unknown else "no source is named", hint=f"there are {', '.join(available)}")
     alone = len(set(names)) == 1
-    sources: list[Source] = [KeywordSource(store.keywords)] if "keyword" in names else []
+    spelling = Spelling(store.keywords)
+    sources: list[Source] = [KeywordSource(store.keywords, spelling)] if "keyword" in names else []
     absent = "vector" in names and not embeddings.configured
     if "vector" in names and not absent and search.hyde != "replace":
-        sources.append(VectorSource(embeddings.serving, None if alone else store.keywords, memory.closeness))
+        sources.append(VectorSource(embeddings.serving, None if alone else spelling, memory.closeness))
     if "vector" in names and not absent and search.hyde:
         write: Callable[[str], str] = partial(_hypothesis, search, memory.settings.llm, store.notes, memory.caller)
         if memory.caller is not None:

@@ -157,12 +157,12 @@ class Writer(Naming):
         (old,) = self._owned([record_id])
         if by is not None:
             new_id = self.require(by).id
-            self.store.records.apply([[Supersede(old.id, new_id, moment)]])
+            self.store.records.apply([[Supersede(old.id, new_id, moment, writer=self.provenance)]])
             return self.require(new_id)
         inherited = {name: getattr(old, name) for name in INHERITED}
         writer = self.provenance.as_dict()
         new = make_record({**inherited, **writer, "text": text, "happened_at": moment}, old.scope)
-        return self._store([[Put(new), Supersede(old.id, new.id, moment, made=True)]])[0]
+        return self._store([[Put(new), Supersede(old.id, new.id, moment, made=True, writer=self.provenance)]])[0]
 
     def forget(self, *ids: str, purge: bool = False) -> list[str]:
         """Hide records from every answer, all of them or none, and return their ids. `undo` brings one back.
@@ -172,7 +172,7 @@ class Writer(Naming):
         keys = self._resolve_all(ids)
         if self._limit is not None:
             self._owned(keys)
-        self.store.records.apply([[Forget(key, purge) for key in keys]])
+        self.store.records.apply([[Forget(key, purge, self.provenance) for key in keys]])
         if purge and (warning := self.store.scrub()):
             self.announce(warning)
         return keys
@@ -262,7 +262,7 @@ class Writer(Naming):
             old = self.resolve(supersedes)
             if self._limit is not None:
                 self._owned([old])
-            changes.append(Supersede(old, record.id, made=True))
+            changes.append(Supersede(old, record.id, made=True, writer=record.provenance))
         return changes
 
     def _store(self, groups: Sequence[Sequence[Change]], progress: Progress | None = None) -> list[Record]:

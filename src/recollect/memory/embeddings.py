@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.embedders import is_self_contained
@@ -23,7 +23,7 @@ from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbed
 
 if TYPE_CHECKING:
     from recollect.memory.filling import Filling
-    from recollect.types import Change, Matrix, Store, Vector
+    from recollect.types import Change, Matrix, Store, Vector, VectorIndex
 
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5
@@ -57,14 +57,6 @@ class OpenedModels(Generic[_Model]):
     def __iter__(self) -> Iterator[_Model]:
         """The models that are open."""
         return (model for model in list(self._opened.values()) if not isinstance(model, RecollectError))
-
-
-@runtime_checkable
-class JointVectorIndex(Protocol):
-    """A vector index whose vectors can be stored in the transaction that stores their records."""
-
-    def saving(self, passages: Sequence[str], vectors: Matrix) -> Change:
-        """The change that stores the vectors of passages, as far as records have these passages."""
 
 
 class Embeddings:
@@ -142,17 +134,18 @@ class Embeddings:
         """Compute the vectors that a few new passages lack, before their records are stored.
 
         Returns the passages that were embedded and the changes that store their vectors. There are none if computing
-        them may take long, judged by the last time: then the records are stored first, and `ensure` follows.
+        them may take long, judged by the last time: then the records are stored first, and `ensure` follows. So they
+        are where the index cannot store vectors in the transaction of their records.
         """
         quick = 0 < len(passages) <= BATCH and len(passages) * self._pace[0] <= PATIENCE_S
-        if not quick or not any(isinstance(last.index, JointVectorIndex) for last in self._last):
+        if not quick or not self._last:
             return [], []
         serving = self.serving()
+        if (saving := getattr(serving.index, "saving", None)) is None:
+            return [], []
         spared = set(serving.index.known(passages)).intersection(passages if visible is None else visible)
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
-        if not new or not isinstance(serving.index, JointVectorIndex):
-            return [], []
-        return new, [serving.index.saving(new, self._embed(serving.embedder, new))]
+        return new, [saving(new, self._embed(serving.embedder, new))] if new else []
 
     def ensure(
         self, passages: Sequence[str], progress: Progress | None = None, *, visible: Collection[str] | None = None
@@ -165,14 +158,17 @@ class Embeddings:
         known = set(serving.index.known(passages))
         spared = known if visible is None else known.intersection(visible)
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
-        for start in range(0, len(new), BATCH):
-            batch = new[start : start + BATCH]
+        done, size = 0, BATCH
+        while batch := new[done : done + size]:
             vectors = self._embed(serving.embedder, batch)
             rows = [row for row, passage in enumerate(batch) if passage not in known]
             if rows:
                 serving.index.save([batch[row] for row in rows], vectors[rows])
+            done += len(batch)
+            if self._pace[0] * size < BATCH_SECONDS:
+                size = min(2 * size, MOST_BATCH)
             if progress:
-                progress(start + len(batch), len(new))
+                progress(done, len(new))
 
     def _embed(self, embedder: Embedder, passages: Sequence[str]) -> Matrix:
         start, pace = time.monotonic(), math.inf  # if the model fails
@@ -189,44 +185,45 @@ class Embeddings:
         return active is not None and active.fingerprint == self._embedder().fingerprint
 
     def move(self) -> str | None:
-        """The move to another model that computing the missing vectors ends with, in words. Opens no model."""
+        """The move to another model that `fill` ends with, in words. Opens no model."""
+        if (old := self._other_model()) is None:
+            return None
+        moves = f"searches move from {old} to {self.name} when its vectors are complete"
+        return f"{moves}; `recollect migrate --embedder {self.name} --evaluate` instead compares the two first"
+
+    def stays(self) -> str | None:
+        """That the store keeps a model which is not the configured one, in words. Opens no model."""
+        if (old := self._other_model()) is None:
+            return None
+        ways = f"`recollect migrate --embedder {self.name} --evaluate` compares and switches"
+        return f"the store keeps its model {old}, the settings name {self.name}: {ways}"
+
+    def _other_model(self) -> str | None:
+        """The model that answers, if it has vectors and is not the configured one."""
         active = self._spaces.active
         if active is None or active.embedder == self.name or not self._spaces.open(active).coverage()[0]:
             return None
-        moves = f"searches move from {model_label(active.embedder)} to {self.name} when its vectors are complete"
-        return f"{moves}; `recollect migrate --embedder {self.name} --evaluate` instead compares the two first"
+        return model_label(active.embedder)
 
     def lacking(self) -> int:
-        """How many records have no vector of the configured model."""
-        return self._spaces.open(self._configured()[1]).coverage()[1]
+        """How many records have no vector of the model that answers."""
+        return self.serving().index.coverage()[1]
+
+    def complete(self, progress: Progress | None = None) -> int:
+        """Compute every missing vector of the model that answers; if another one answers meanwhile, its vectors too."""
+        done, space = 0, None
+        while space != (serving := self.serving()).space:
+            space = serving.space
+            done += _fill(serving.embedder, serving.index, progress)
+        return done
 
     def fill(self, progress: Progress | None = None, *, activate: bool = True) -> int:
         """Compute every missing vector of the configured model, and then, with `activate`, let its space answer."""
         embedder, space = self._configured()
-        index = self._spaces.open(space)
-        total, done, size = index.coverage()[1], 0, BATCH
-        if progress and total:
-            progress(0, total)
         active = self._spaces.active
         if activate and (active is None or not self._spaces.open(active).coverage()[0]):
             self._spaces.activate(space)  # no other model answers meanwhile
-        batch, unsaved = list[str](), set[str]()
-        while True:
-            waiting = index.missing(size + len(unsaved))
-            # A passage that does not match its stored hash stays missing; `doctor` reports it.
-            unsaved.update(set(waiting).intersection(batch))
-            batch = [passage for passage in waiting if passage not in unsaved]
-            if not batch:
-                break
-            start = time.monotonic()
-            index.save(batch, embed(embedder, batch))
-            if time.monotonic() - start < BATCH_SECONDS:
-                size = min(2 * size, MOST_BATCH)
-            done += len(batch)
-            if progress:
-                progress(min(done, total), total)
-        if progress and 0 < done < total:
-            progress(total, total)  # records with the same passage share a vector
+        done = _fill(embedder, self._spaces.open(space), progress)
         if activate:
             self._spaces.activate(space)
         return done
@@ -250,7 +247,7 @@ class Embeddings:
         if not is_self_contained(active.embedder):
             if active.embedder == embedder.name:
                 raise changed
-            hint = f'`recollect embed` computes vectors with {embedder.name}; to use {name}, set embedder = "{name}"'
+            hint = f'{move}; to use {name}, set embedder = "{name}"'
             raise EmbedderError(unconfigured_model(name), hint=hint)
         try:
             old = self._models[active.embedder]
@@ -270,6 +267,31 @@ class Embeddings:
         if model is None or model == "none":
             raise UsageError("no embedder is configured", hint="set one: --embedder arctic-embed-s")
         return self._models[model] if isinstance(model, str) else model
+
+
+def _fill(embedder: Embedder, index: VectorIndex, progress: Progress | None) -> int:
+    """Compute the missing vectors of an index and return how many."""
+    total, done, size = index.coverage()[1], 0, BATCH
+    if progress and total:
+        progress(0, total)
+    batch, unsaved = list[str](), set[str]()
+    while True:
+        waiting = index.missing(size + len(unsaved))
+        # A passage that does not match its stored hash stays missing; `doctor` reports it.
+        unsaved.update(set(waiting).intersection(batch))
+        batch = [passage for passage in waiting if passage not in unsaved]
+        if not batch:
+            break
+        start = time.monotonic()
+        index.save(batch, embed(embedder, batch))
+        if time.monotonic() - start < BATCH_SECONDS:
+            size = min(2 * size, MOST_BATCH)
+        done += len(batch)
+        if progress:
+            progress(min(done, total), total)
+    if progress and 0 < done < total:
+        progress(total, total)  # records with the same passage share a vector
+    return done
 
 
 def _space_of(embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
@@ -329,6 +351,7 @@ class _ScopedEmbedder:
         self._inner, self._scope = inner, scope
         self.name, self.fingerprint, self.passages = inner.name, inner.fingerprint, inner.passages
         self.remote = bool(getattr(inner, "remote", False))
+        self.is_word = getattr(inner, "is_word", None)
 
     def query(self, text: str) -> Vector:
         if isinstance(self._inner, CachingEmbedder):

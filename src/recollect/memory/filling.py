@@ -144,12 +144,12 @@ def start(store: Store, environment: Mapping[str, str], arguments: tuple[str, ..
     return process.pid
 
 
-def fill(memory: Memory, progress: Progress | None = None) -> int:
+def fill(memory: Memory, progress: Progress | None = None, *, move: bool = False) -> int:
     """Compute missing vectors; a background process that is doing so finishes first, and its progress is shown."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(FailedError):  # no state folder: no other process, and no report
             stack.enter_context(_turn(memory, math.inf, threading.Event(), progress))
-        return memory.embed(progress=progress)
+        return memory.embed(move=move, progress=progress)
 
 
 @contextlib.contextmanager
@@ -180,19 +180,19 @@ def alone(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
         lock.release()
 
 
-def fill_in_background(memory: Memory) -> int:
+def fill_in_background(memory: Memory, *, move: bool = False) -> int:
     """Compute missing vectors at low priority and report how far that is.
 
     While another process does so it waits; after ten seconds it ends if that one has the same embedder.
     """
     if hasattr(os, "nice"):
         os.nice(max(0, NICE - os.nice(0)))
-    return _fill(memory, threading.Event())
+    return _fill(memory, threading.Event(), move=move)
 
 
-def _fill(memory: Memory, stop: threading.Event) -> int:
+def _fill(memory: Memory, stop: threading.Event, *, move: bool = False) -> int:
     with _turn(memory, HANDOVER_SECONDS, stop) as base:
-        return _Reporting(base.with_suffix(".json"), memory.embeddings.name, stop).fill(memory) if base else 0
+        return _Reporting(base.with_suffix(".json"), memory.embeddings.name, stop).fill(memory, move) if base else 0
 
 
 class FillingThread:
@@ -249,12 +249,12 @@ class _Reporting:
         self._path, self._stop, self._rate, self._written = path, stop, Rate(), -math.inf
         self._fields: dict[str, Any] = {"pid": os.getpid(), "embedder": embedder}
 
-    def fill(self, memory: Memory) -> int:
+    def fill(self, memory: Memory, move: bool) -> int:
         """Compute what is missing, and leave a report only if that fails."""
         self(0, 0)
         count = 0
         try:
-            count = memory.embed(progress=self)
+            count = memory.embed(move=move, progress=self)
         except _Stopped:
             pass
         except RecollectError as error:

@@ -1,4 +1,4 @@
-"""Files in the store: folders indexed as chunks, a chunk's lines in its file, facts that a language model extracts."""
+"""Files in the store: folders indexed as chunks, and facts that a language model extracts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings
-from recollect.errors import ConfigError, FailedError, LlmError, RecollectError, UsageError
-from recollect.ingest.discovery import NotAFile, decode, read_file, resolve_roots
+from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
+from recollect.ingest.discovery import resolve_roots
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read_for_facts, split, tokens
 from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report, in_batches
-from recollect.ingest.readers import kind_of
 from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
 from recollect.memory.roots import check_there, kept_fields
 from recollect.models.openai import open_llm
 from recollect.redaction import redact
-from recollect.stages import freshness
 from recollect.types import ActiveSpace, Filter, Progress, Record, Scope, Store
-from recollect.types.records import Change, FileState, MarkIngested, Put, SetFolderOptions, Supersede
+from recollect.types.records import Change, MarkIngested, Put, SetFolderOptions, Supersede
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
 MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"
-
-AROUND = 200  # lines of an excerpt before and after the chunk
-LINE_CHARACTERS = 2_000  # of a line in an excerpt
 
 MODES = ("run", "plan", "dry-run")
 WORKSPACE = "OPENCLAW_WORKSPACE"
@@ -60,9 +55,16 @@ def index(
         else:
             _index(memory.store, paths, options, report, reading)
     if embed and memory.embeddings.configured and not dry_run:
+        announce_model(memory)
         with redactions_counted(memory, report), vectors_may_fail(memory):
-            report.embedded = memory.embed(progress=progress)
+            report.embedded = memory.embed(move=False, progress=progress)
     return report
+
+
+def announce_model(memory: Memory) -> None:
+    """Announce that the vectors will be of the store's model, if the settings name another one."""
+    if memory.embeddings.configured and (stays := memory.embeddings.stays()):
+        memory.announce(stays)
 
 
 @contextlib.contextmanager
@@ -79,7 +81,7 @@ def vectors_may_fail(memory: Memory) -> Iterator[None]:
     try:
         yield
     except RecollectError as error:
-        memory.announce(f"indexed without vectors: {error.message}")
+        memory.announce(" – ".join(filter(None, (f"indexed without vectors: {error.message}", error.hint))))
 
 
 def indexed_folders(
@@ -140,85 +142,6 @@ def _apply(store: Store, steps: Sequence[FileChanges], refused: dict[str, str]) 
                     store.records.apply([step.changes])
                 except UsageError as error:
                     refused[step.path] = f"not stored: {error.message}"
-
-
-@dataclass(frozen=True, slots=True)
-class Excerpt:
-    """Lines of a file from `first_line` on, of `total_lines`; `freshness` says whether it is still as indexed."""
-
-    path: str
-    first_line: int
-    text: str
-    lines: tuple[int, int]
-    total_lines: int
-    freshness: str
-
-
-def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerpt:
-    """The lines around a chunk. Only indexed files are opened: anybody may have written the path of a record.
-
-    With `as_indexed`, the stored text is returned for a file that has changed since: its new content was not indexed
-    for the chunk's scope, so a caller of that scope may not be meant to read it.
-    """
-    if record.kind != "chunk" or record.path is None or record.lines is None:
-        raise UsageError(f"{record.id!r} is not a chunk of a file", hint="facts have no file")
-    state = store.files.states([record.path]).get(record.path)
-    chunks = store.files.chunks(record.path)
-    if state is None or record.id not in {chunk.id for chunk in chunks}:
-        raise UsageError(f"{record.path} is not indexed", hint="index it first: `recollect index`")
-    first, last = record.lines
-    content = _content(record.path)
-    if content is not None and kind_of(record.path):
-        return _document_excerpt(record, record.lines, chunks, freshness(record.path, state))
-    if content is None or (as_indexed and FileState.digest_of(content) != state.content_digest):
-        state_now = "missing" if content is None else "changed"
-        return Excerpt(record.path, first, record.text, record.lines, 0, state_now)
-    lines = decode(content).replace("\r\n", "\n").split("\n")
-    start = max(1, first - AROUND)
-    text = "\n".join(line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND])
-    state_now = "fresh" if as_indexed else freshness(record.path, state)
-    return Excerpt(record.path, start, text, record.lines, len(lines), state_now)
-
-
-def _document_excerpt(record: Record, around: tuple[int, int], chunks: Iterable[Record], state_now: str) -> Excerpt:
-    """The lines around a chunk of a document, put together from the stored chunks: the file itself has no lines."""
-    lines: dict[int, str] = {}
-    for chunk in sorted(chunks, key=lambda chunk: chunk.lines or (0, 0)):
-        for number, line in enumerate(chunk.text.split("\n"), chunk.lines[0] if chunk.lines else 0):
-            lines[number] = lines.get(number, "") + line  # a long line is in several chunks
-    start, end = max(1, around[0] - AROUND), min(max(lines), around[1] + AROUND)
-    text = "\n".join(lines.get(number, "")[:LINE_CHARACTERS] for number in range(start, end + 1))
-    return Excerpt(record.path or "", start, text, around, max(lines), state_now)
-
-
-IMAGES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp", ".svg": "svg+xml"}
-MOST_IMAGE = 8 * 2**20
-
-
-def image(store: Store, record: Record, name: str) -> tuple[bytes, str]:
-    """An image beside an indexed file, and its media type. It must be in the folder that was indexed."""
-    path = os.path.realpath(Path(record.path or ".").parent / name)
-    roots = [root for root in store.files.roots() if record.path and Path(record.path).is_relative_to(root)]
-    kind = IMAGES.get(Path(path).suffix.lower())
-    inside = any(Path(path).is_relative_to(root) for root in roots)
-    if not kind or not inside or not Path(path).is_file() or Path(path).stat().st_size > MOST_IMAGE:
-        raise UsageError(
-            f"there is no image {name!r} beside {record.path}", hint="images are shown from indexed folders"
-        )
-    return Path(path).read_bytes(), f"image/{kind}"
-
-
-def _content(path: str) -> bytes | None:
-    """The content of a file; None if it is gone, or has been replaced by something that `index` would not read."""
-    try:
-        if os.path.realpath(path) != path:  # indexed paths are resolved: a link in it now leads elsewhere
-            return None
-        return read_file(path)[0] or None
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
-        return None
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror or error}"
-        raise FailedError(message, hint="check its permissions") from error
 
 
 @dataclass(slots=True)

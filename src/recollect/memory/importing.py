@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from recollect.errors import UsageError
-from recollect.memory.callers import ScopedWriter
+from recollect.memory.related import NoteReader
 from recollect.memory.validation import clean, clean_names
 from recollect.options import ORIGINS
 
@@ -63,7 +63,7 @@ def storable(text: str) -> str:
     return clean(text).replace("\0", "\ufffd")
 
 
-class Importer(ScopedWriter):
+class Importer(NoteReader):
     """The methods of `Memory` for conversations and for the memories of other programs."""
 
     def import_chat(

@@ -33,7 +33,8 @@ from recollect.types import GLOBAL, Answer, Embedder, Filter, Progress, Provenan
 if TYPE_CHECKING:
     from recollect.ingest.folder import Report
     from recollect.memory.explain import Verdict
-    from recollect.memory.folders import Excerpt, Extraction
+    from recollect.memory.folders import Extraction
+    from recollect.memory.originals import Excerpt
     from recollect.memory.recall import Recall
     from recollect.moving import Moved
     from recollect.moving.backups import SavedBackup
@@ -196,14 +197,9 @@ class Memory(Importer):
 
     @traced("index", indexed)
     def reindex(
-        self,
-        paths: Sequence[str] = (),
-        *,
-        new: Sequence[str] = (),
-        dry_run: bool = False,
-        reading: Progress | None = None,
-        progress: Progress | None = None,
-    ) -> Report:
+        self, paths: Sequence[str] = (), *, new: Sequence[str] = (), dry_run: bool = False,
+        reading: Progress | None = None, progress: Progress | None = None,
+    ) -> Report:  # fmt: skip
         """Index folders again, each with the scope and the options of the last time; by default all of them.
 
         `new` are folders that may be indexed for the first time, for the scope of this memory.
@@ -215,13 +211,9 @@ class Memory(Importer):
         return index(self, folders, dry_run=dry_run, reading=reading, progress=progress)
 
     def ingest_files(
-        self,
-        workspace: str | Path | None = None,
-        *,
-        paths: Sequence[str] | None = None,
-        mode: str = "run",
+        self, workspace: str | Path | None = None, *, paths: Sequence[str] | None = None, mode: str = "run",
         progress: Progress | None = None,
-    ) -> Extraction:
+    ) -> Extraction:  # fmt: skip
         """Let the language model of the settings (`[llm]`) extract facts from files, and store the new ones.
 
         Files that were read before are skipped. `workspace` is the folder of the files, `paths` are patterns in it.
@@ -234,14 +226,20 @@ class Memory(Importer):
 
     def excerpt(self, record_id: str) -> Excerpt:
         """Return the lines around a chunk in its file. A scoped caller sees only a file that is still as indexed."""
-        from recollect.memory.folders import excerpt
+        from recollect.memory.originals import excerpt
 
         return excerpt(self.store, self.require(record_id), as_indexed=self.caller is not None)
+
+    def pdf(self, record_id: str) -> bytes:
+        """Return the PDF file of a chunk. A scoped caller gets only a file that is still as indexed."""
+        from recollect.memory.originals import pdf
+
+        return pdf(self.store, self.require(record_id), as_indexed=self.caller is not None)
 
     def image(self, record_id: str, name: str) -> tuple[bytes, str]:
         """Return an image that a chunk's file shows, from the folder that was indexed, and its media type."""
         self._require_owner("read images", "token add NAME --owner")
-        from recollect.memory.folders import image
+        from recollect.memory.originals import image
 
         return image(self.store, self.require(record_id), name)
 
@@ -275,15 +273,16 @@ class Memory(Importer):
         return backup(self.store, file, force=force, keep=keep)
 
     @traced("embed", embedded)
-    def embed(self, *, progress: Progress | None = None) -> int:
+    def embed(self, *, move: bool = True, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model and return how many. It can be interrupted.
 
-        If another model answers, this is announced, and the configured one answers from the end on.
+        If another model answers, this is announced, and the configured one answers from the end on. Without `move`, the
+        vectors are those of the model that answers, and it stays.
         """
-        if move := self.embeddings.move():
-            self.announce(move)
+        if move and (moving := self.embeddings.move()):
+            self.announce(moving)
         self.store.keywords.catch_up()
-        return self.embeddings.fill(progress)
+        return self.embeddings.fill(progress) if move else self.embeddings.complete(progress)
 
     def change_language(self, language: str) -> None:
         """Change the language of the store's stemmer, and rebuild the keyword index."""

@@ -160,6 +160,39 @@ class VerdictAnswer(TypedDict):
     record: StoredRecord | None
 
 
+class RelatedRecord(TypedDict):
+    """A record of a related note, and why it is related: by the link on a `line`, or by its `similarity`."""
+
+    id: str
+    short_id: str
+    title: str
+    path: NotRequired[str]
+    lines: NotRequired[list[int]]
+    why: str
+    line: NotRequired[int]
+    similarity: NotRequired[float]
+
+
+class UnresolvedLink(TypedDict):
+    """A link that leads to no indexed file."""
+
+    link: str
+    line: int
+
+
+class RelatedAnswer(TypedDict):
+    """The notes that a record links to, those that link to it, and similar ones."""
+
+    id: str
+    short_id: str
+    title: str
+    path: NotRequired[str]
+    links: list[RelatedRecord]
+    backlinks: list[RelatedRecord]
+    similar: list[RelatedRecord]
+    unresolved: list[UnresolvedLink]
+
+
 class SourceHealth(TypedDict):
     """Whether a source has been answering."""
 

@@ -226,7 +226,8 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
     return {
         **_fields(trace, ("took_ms", "grade", "mode")),
         "sources": [
-            _fields(source, ("name", "status", "hits", "took_ms"), ("reason", "trust")) for source in trace.sources
+            _fields(source, ("name", "status", "hits", "took_ms"), ("reason", "trust", "read_as"))
+            for source in trace.sources
         ],
         "filtered": dict(trace.filtered),
         "lag": dict(trace.lag),

@@ -103,10 +103,10 @@ def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: 
     named = scope.as_dict() if isinstance(scope, Scope) else scope or {}
     if not isinstance(named, Mapping):
         raise UsageError(f"a scope must be an object, not {brief(scope)}", hint='{"user": "ada"}')
-    if unknown := sorted(named.keys() - set(SCOPE_PARTS)):
+    if named and (unknown := sorted(named.keys() - set(SCOPE_PARTS))):
         message = f"unknown part of a scope: {', '.join(map(str, unknown))}"
         raise UsageError(message, hint="there are user, agent, session")
-    merged = default.as_dict() | dict(named) | {part: value for part, value in parts.items() if value is not None}
+    merged = {**default.as_dict(), **named, **{part: value for part, value in parts.items() if value is not None}}
     for part, value in merged.items():
         if not is_filled(value):
             message = f"the {part} of a scope must be a name, not {brief(value)}"
@@ -158,8 +158,9 @@ def _span(text: str) -> timedelta | None:
 
 def parse_id(value: object) -> str:
     """An id as it is stored."""
-    _check(is_text(value), f"an id must be text, not {brief(value)}", "`recollect list` shows the ids")
-    return clean(str(value))
+    if not isinstance(value, str):
+        raise UsageError(f"an id must be text, not {brief(value)}", hint="`recollect list` shows the ids")
+    return clean(value)
 
 
 def clean(text: str) -> str:
@@ -177,8 +178,13 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and all(map(is_text, value))
 
 
+MOST_LINES = 2**31 - 1  # the index holds line numbers in 32 bits
+
+
 def _is_lines(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(line, int) for line in value)  # noqa: PLR2004
+    if not isinstance(value, list | tuple) or len(value) != 2:  # noqa: PLR2004
+        return False
+    return all(isinstance(line, int) and 0 <= line <= MOST_LINES for line in value)
 
 
 def _check(holds: bool, message: str, hint: str = "") -> None:

@@ -223,6 +223,10 @@ class OnnxEmbedder(CachedQueries):
         """A text's vector does not depend on the texts beside it."""
         return self._embed([self.model.passage_prefix + text for text in texts])
 
+    def is_word(self, word: str) -> bool:
+        """Whether the model has a token for the whole word. Misspelled words have none, nor have rare ones."""
+        return self._runtime.load()[0].token_to_id(word.lower()) is not None
+
     def legibility(self, text: str) -> float:
         """How well the model reads a text: 1 where it sees words, 0 where it sees single letters or unknown tokens.
 

@@ -1,6 +1,7 @@
 """Copy, export and import: what the target lacks is added, what it has stays, and at the end all is read back."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,39 +20,29 @@ __all__ = ["Moved", "copy", "export", "import_"]
 
 BATCH_PARTS = 1_000
 BATCH_BYTES = 4_000_000  # the most that is read, held in memory and written at once
-HEAVY = {"record": 2, "vector": 2, "history": 4, "note": 1}  # kind → the place of the value that takes most of its room
+HEAVY = {"record": 2, "vector": 2, "history": 4, "note": 1}  # kind → the position of its largest value
 NAMED = 20  # ids that an error names; more are counted
-
-TRUTH = ("record", "history")
-"""Kinds that may not differ between two stores that are to be one. The rest is cache or state: the target's stays."""
-
+TRUTH = ("record", "history")  # kinds that must be the same in both stores; of the rest the target keeps its own
 NOT_TRUSTED = (
     "new records with the origin `import`, which recall and agents leave out: {count:,};"
     " if the export is your own, give the same command with --trust"
 )
 
 Place: TypeAlias = str | Path | Store  # a path, a URL, or an open store
-
-Steps: TypeAlias = Callable[[str], Progress | None]
-"""Called with the name of a step; returns what its progress is reported to."""
-
-
-def silent(step: str) -> Progress | None:  # noqa: ARG001
-    """Reports no progress."""
-    return None
+Steps: TypeAlias = Callable[[str], Progress | None]  # makes the progress bar of a step from its name
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The result: for each kind of part the total, how many were added, and how many the target `kept` as they were.
+    """The result: for each kind of part the total, how many were added, and how many the target has in another form.
 
     `different` are ids of records that the target has with other content, `others` counts records that only the target
-    has, `left_out` what an import did not take over, and `notes` are for the user.
+    has, `left_out` what an import ignored, and `notes` are for the user.
     """
 
     total: dict[str, int]
     added: dict[str, int]
-    kept: dict[str, int] = field(default_factory=dict)
+    not_copied: dict[str, int] = field(default_factory=dict)
     different: tuple[str, ...] = ()
     others: int = 0
     dry_run: bool = False
@@ -61,25 +52,33 @@ class Moved:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {**asdict(self), "different": list(self.different), "notes": list(self.notes)}
+        fields = asdict(self)
+        return {
+            **fields,
+            "kept": fields.pop("not_copied"),
+            "different": list(self.different),
+            "notes": list(self.notes),
+        }
 
 
-def copy(source: Place, target: Place, *, dry_run: bool = False, merge: bool = False, steps: Steps = silent) -> Moved:
-    """Copy every record, its history, every vector and all else that a store holds into another, and read it back.
+def copy(
+    source: Place, target: Place, *, dry_run: bool = False, merge: bool = False, steps: Steps = lambda _: None
+) -> Moved:
+    """Copy the whole content of a store into another: records, history, vectors and the rest. Then read it back.
 
-    A target that holds other records is refused, unless `merge` is to add what it lacks. A copy can be interrupted at
-    any time and run again. `steps` is called with the name of each step, and returns a `Progress` for it.
+    A target that holds other records is refused, unless `merge` is true; then what it lacks is added. A copy can be
+    interrupted at any time and run again.
     """
-    with opened(source, required=True) as from_, from_.snapshot() as snapshot:
-        return _transfer(snapshot, target, from_.identity, merge=merge, dry_run=dry_run, steps=steps)
+    with opened(source, required=True) as store, store.contents.snapshot() as snapshot:
+        return _transfer(snapshot, target, store.contents.identity, merge=merge, dry_run=dry_run, steps=steps)
 
 
-def export(source: Place, file: str | Path = exports.STANDARD, *, steps: Steps = silent) -> Moved:
-    """Write all that a store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output.
+def export(source: Place, file: str | Path = exports.STANDARD, *, steps: Steps = lambda _: None) -> Moved:
+    """Write the whole content of a store as JSON lines, compressed if the name ends with .gz; `-` is standard output.
 
     The same content gives the same bytes, whatever store it is in.
     """
-    with opened(source, required=True) as from_, from_.snapshot() as snapshot:
+    with opened(source, required=True) as store, store.contents.snapshot() as snapshot:
         total, sums = dict(snapshot.counts()), export_format.Sum()
         parts = (part for batch in _batches(snapshot, steps("exporting"), total) for part in batch)
         exports.write(str(file), export_format.written(parts, sums))
@@ -94,14 +93,14 @@ def import_(
     merge: bool = False,
     trust: bool = False,
     with_folders: bool = False,
-    steps: Steps = silent,
+    steps: Steps = lambda _: None,
 ) -> Moved:
     """Add the content of an export to a store, as `copy` does. Every line is checked before the first is added.
 
     Records come with their history and vectors. Mirrored folders and the state of their files, what was read for facts,
     cached answers and ids of external systems come only with `with_folders`, which is for an export of one's own.
-    An export may claim less trust and never more: records of users, files and agents have the origin `import`. With
-    `trust` or `with_folders` the writers are those that the export names, also of records imported before.
+    Records of users, files and agents get the origin `import`. With `trust` or `with_folders` they keep the writers
+    that the export names, also those imported before.
     """
     with exports.read(str(file), trusted=trust or with_folders, everything=with_folders) as snapshot:
         moved = _transfer(snapshot, target, merge=merge, dry_run=dry_run, steps=steps)
@@ -115,12 +114,9 @@ def import_(
 
 
 def _name_writers(snapshot: Snapshot, place: Place) -> int:
-    """Give records that were imported before the export was trusted the writers that it names; returns how many."""
+    """Give records of an earlier import, which was not trusted, the writers that the export names; return how many."""
     count = 0
-    with contextlib.ExitStack() as stack:
-        store = place
-        if isinstance(store, str | Path):
-            store = stack.enter_context(contextlib.closing(stores.open_store(str(store))))
+    with opened(place) as store:
         for batch in _batches(snapshot, None, snapshot.counts()):
             named = {part.values[0]: part for part in batch if part.kind == "record"}
             changes: list[Change] = []
@@ -128,32 +124,32 @@ def _name_writers(snapshot: Snapshot, place: Place) -> int:
                 _, kind, text, *_, origin, author, session = named[record.id].values
                 origin = origin or default_origin(kind)
                 if record.origin == "import" != origin and record.text == text:
-                    named_by = replace(record, origin=origin, author=author, author_session=session)
-                    changes.append(Put(named_by, any_writer=True))
+                    written = replace(record, origin=origin, author=author, author_session=session)
+                    changes.append(Put(written, any_writer=True))
             store.records.apply([changes] if changes else [])
             count += len(changes)
     return count
 
 
 @contextlib.contextmanager
-def opened(place: Place, *, required: bool = False) -> Iterator[Contents]:
-    """The contents of a store; one that is opened here is closed again."""
+def opened(place: Place, *, required: bool = False) -> Iterator[Store]:
+    """The store at a place; one that is opened here is closed again. `required` refuses to create one."""
     if not isinstance(place, str | Path):
-        yield place.contents
+        yield place
         return
     if required and not stores.exists(str(place)):
         raise UsageError(f"there is no store at {shown_place(str(place))}", hint="check the name; nothing was made")
     with contextlib.closing(stores.open_store(str(place))) as store:
-        yield store.contents
+        yield store
 
 
 class _Comparison:
-    """What the target has of the source: how many parts are `same`, and which records differ."""
+    """The parts of the source that the target has: how many are the same, and which records differ."""
 
     def __init__(self, target: Mapping[str, int]) -> None:
         self.target = target
         self.same = dict.fromkeys(FIELDS, 0)
-        self.kept = dict.fromkeys(FIELDS, 0)
+        self.not_copied = dict.fromkeys(FIELDS, 0)
         self.renumbered = 0
         self.different: dict[str, None] = {}
         self.hidden: set[bytes] = set()
@@ -164,11 +160,11 @@ class _Comparison:
         if _agree(part, there):
             self.same[part.kind] += 1
         elif self.leaves_out(part):
-            self.kept[part.kind] += 1
+            self.not_copied[part.kind] += 1
         elif part.kind == "history":
             self.renumbered += _same_event(part, there)
         elif there is not None:
-            self.kept[part.kind] += 1
+            self.not_copied[part.kind] += 1
             if part.kind == "record":
                 self.different[part.values[0]] = None
                 self.hidden.add(exports.passage(part))
@@ -179,18 +175,18 @@ class _Comparison:
 
     @property
     def others(self) -> int:
-        """Records that only the target has. An interrupted copy may have gone on writing meanwhile."""
-        return max(0, self.target["record"] - self.same["record"] - self.kept["record"])
+        """The number of records that only the target has; never negative, though another process may add some now."""
+        return max(0, self.target["record"] - self.same["record"] - self.not_copied["record"])
 
     @property
     def apart(self) -> bool:
-        """Whether the target is more than a part of the source: then its events keep their numbers."""
+        """Whether the target has more than a part of the source; then the events of the target keep their numbers."""
         return bool(self.others or self.different or self.target["history"] > self.same["history"])
 
     def leaves_out(self, part: Part) -> bool:
-        """Whether a part is not copied: the history and the vectors of records that differ in the target.
+        """Whether a part is not copied: history and vectors of records that differ in the target.
 
-        Nor is an external id without a scope, which an older version stored: it may be private.
+        External ids without a scope, which an older version stored, are not copied either: they may be private.
         """
         if part.kind == "join":
             return not part.values[2]
@@ -206,10 +202,8 @@ class _Comparison:
             ids = ", ".join(map(repr, list(self.different)[:NAMED])) + (", …" if len(self.different) > NAMED else "")
             reasons.append(f"{len(self.different):,} that differ ({ids})")
         others = f"the target holds other records: {' and '.join(reasons)}"
-        return UsageError(
-            others if reasons else "the target has a history of its own",
-            hint="name an empty store; or --merge adds what is missing and leaves what is there as it is",
-        )
+        hint = "name an empty store; or --merge adds what is missing and leaves what is there as it is"
+        return UsageError(others if reasons else "the target has a history of its own", hint=hint)
 
 
 def _transfer(source: Snapshot, place: Place, identity: str = "", *, merge: bool, dry_run: bool, steps: Steps) -> Moved:
@@ -217,7 +211,8 @@ def _transfer(source: Snapshot, place: Place, identity: str = "", *, merge: bool
     total = dict(source.counts())
     if dry_run and isinstance(place, str | Path) and not stores.exists(str(place)):
         return Moved(total, total, dry_run=True)
-    with opened(place) as target:
+    with opened(place) as store:
+        target = store.contents
         if identity == target.identity:
             raise UsageError("both are the same store", hint="name another one to copy to")
         with target.snapshot() as before:
@@ -228,10 +223,10 @@ def _transfer(source: Snapshot, place: Place, identity: str = "", *, merge: bool
                     comparison.add(part, there)
         if comparison.apart and not merge and not dry_run:
             raise comparison.refusal()
-        added = {kind: total[kind] - comparison.same[kind] - comparison.kept[kind] for kind in FIELDS}
+        added = {kind: total[kind] - comparison.same[kind] - comparison.not_copied[kind] for kind in FIELDS}
         added["history"] -= comparison.renumbered
         different, notes = tuple(comparison.different), tuple(comparison.notes)
-        plan = Moved(total, added, comparison.kept, different, comparison.others, dry_run, notes=notes)
+        plan = Moved(total, added, comparison.not_copied, different, comparison.others, dry_run, notes=notes)
         if dry_run:
             return plan
         for batch in _batches(source, steps("copying"), total):
@@ -241,33 +236,31 @@ def _transfer(source: Snapshot, place: Place, identity: str = "", *, merge: bool
 
 
 def _batches(source: Snapshot, progress: Progress | None, total: Mapping[str, int]) -> Iterator[list[Part]]:
-    """Parts of one kind together, no more at once than fits into memory easily; progress is reported after each."""
+    """Yield parts of one kind together, as many as fit into memory easily, and report the progress after each batch."""
     batch: list[Part] = []
     weight = done = 0
-    for part in source.parts():
-        if batch and (part.kind != batch[0].kind or len(batch) == BATCH_PARTS or weight > BATCH_BYTES):
+    for part in itertools.chain(source.parts(), (None,)):
+        full = len(batch) == BATCH_PARTS or weight > BATCH_BYTES
+        if batch and (part is None or part.kind != batch[0].kind or full):
             yield batch
             done += len(batch)
             if progress:
                 progress(done, sum(total.values()))
             batch, weight = [], 0
-        batch.append(part)
-        if part.kind in HEAVY:
-            value = part.values[HEAVY[part.kind]]
-            weight += len(value if isinstance(value, str | bytes) else repr(value))
-    if batch:
-        yield batch
-        if progress:
-            progress(done + len(batch), sum(total.values()))
+        if part is not None:
+            batch.append(part)
+            if part.kind in HEAVY:
+                value = part.values[HEAVY[part.kind]]
+                weight += len(value if isinstance(value, str | bytes) else repr(value))
 
 
 def _same_event(part: Part, there: Part | None) -> bool:
-    """Whether two lines of history say the same, whatever their numbers and earlier writers."""
+    """Whether two events are the same, apart from their numbers and earlier writers."""
     return there is not None and exports.of_stranger(part).values[1:] == exports.of_stranger(there).values[1:]
 
 
 def _agree(part: Part, there: Part | None) -> bool:
-    """Whether two parts say the same. Who wrote an imported record is not known, so the target keeps what it says."""
+    """Whether two parts have the same content. The writers of imported records are not compared: they are unknown."""
     if part == there or there is None:
         return part == there
     if part.kind == "history":
@@ -290,8 +283,8 @@ def _load(batch: list[Part], target: Contents, comparison: _Comparison, total: M
 def _verified(
     source: Snapshot, target: Contents, comparison: _Comparison, progress: Progress | None, plan: Moved
 ) -> Moved:
-    """Read everything back: each part must be there as it is in the source, or have been left as it was."""
-    sums, kept = export_format.Sum(), dict.fromkeys(FIELDS, 0)
+    """Read everything back. A part that differs from the source must be one that was not to be copied."""
+    sums, not_copied = export_format.Sum(), dict.fromkeys(FIELDS, 0)
     for batch in _batches(source, progress, plan.total):
         for part, stored in zip(batch, target.find(batch), strict=True):
             there = stored
@@ -301,12 +294,11 @@ def _verified(
             if there is not None and (_agree(part, there) or export_format.to_line(there) == line):
                 sums.add(part, line)
                 continue
-            kept[part.kind] += 1
+            not_copied[part.kind] += 1
             expected = comparison.leaves_out(part) or (part.kind == "record" and part.values[0] in comparison.different)
             if not expected and (there is None or part.kind in TRUTH):
                 what = f"the {part.kind} {part.key[-1]!r}"
-                raise FailedError(
-                    f"{what} is not in the target" if there is None else f"{what} is another in the target",
-                    hint="somebody may be changing the target at the same time; run it again",
-                )
-    return replace(plan, kept=kept, sha256=sums.digest)
+                message = f"{what} is {'not in the target' if there is None else 'another in the target'}"
+                hint = "somebody may be changing the target at the same time; run it again"
+                raise FailedError(message, hint=hint)
+    return replace(plan, not_copied=not_copied, sha256=sums.digest)

@@ -29,7 +29,6 @@ MANIFEST = "manifest.json"
 LEVEL = 1  # of the compression: higher ones take three times as long and save a seventh
 CHUNK = 1 << 20
 LONGEST_MANIFEST = 1 << 20  # bytes; one has a few hundred
-
 PART = ".recollect-part-"  # begins the names of the folders for files that are not complete
 LEFTOVER_SECONDS = 86_400.0  # a folder of this age belongs to a process that was killed
 
@@ -44,7 +43,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A backup and what its manifest says: of which store, from when, and what it holds.
+    """A backup and its manifest: of which store it is, from when, and what it holds.
 
     `length` in bytes and `sha256` are those of the content before it was compressed.
     """
@@ -74,10 +73,7 @@ def pack(backup: Backup, content: Path, progress: Progress | None = None) -> Non
     with os.fdopen(number, "w+b") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
             archive.writestr(MANIFEST, backup.manifest())
-            with (
-                content.open("rb") as source,
-                archive.open(backup.content, "w", force_zip64=True) as target,
-            ):
+            with content.open("rb") as source, archive.open(backup.content, "w", force_zip64=True) as target:
                 _copy(source, target, backup.length, progress)
         file.flush()
         os.fsync(number)
@@ -103,7 +99,7 @@ def digest_of(file: Path) -> tuple[int, str]:
 
 
 def read_manifest(path: Path) -> Backup:
-    """The backup at a path. UsageError says why a file is none: missing, damaged, newer, or something else."""
+    """The backup at a path; UsageError if the file is missing, damaged, newer, or no backup."""
     try:
         with path.open("rb") as file:
             start = file.read(len(_EXPORT))
@@ -132,15 +128,10 @@ def read_manifest(path: Path) -> Backup:
 def _backup(path: Path, fields: dict[str, Any]) -> Backup:
     if fields["content"] not in (STORE, EXPORT):
         raise ValueError(f"unknown content {fields['content']!r}")
-    return Backup(
-        path,
-        datetime.fromisoformat(fields["made_at"]).astimezone(UTC),
-        str(fields["store"]),
-        str(fields["content"]),
-        int(fields["length"]),
-        str(fields["sha256"]),
-        {str(kind): int(count) for kind, count in fields["counts"].items()},
-    )
+    made_at = datetime.fromisoformat(fields["made_at"]).astimezone(UTC)
+    store, content, sha256 = (str(fields[name]) for name in ("store", "content", "sha256"))
+    counts = {str(kind): int(count) for kind, count in fields["counts"].items()}
+    return Backup(path, made_at, store, content, int(fields["length"]), sha256, counts)
 
 
 def _foreign(path: Path, start: bytes = b"") -> UsageError:
@@ -182,10 +173,7 @@ def unpack(backup: Backup, target: Path | None, progress: Progress | None = None
 
 @contextlib.contextmanager
 def part_folder(beside: Path) -> Iterator[Path]:
-    """A folder beside a file for what is not complete; it is removed in the end, also when that fails.
-
-    Folders that killed processes left beside the file are removed, too.
-    """
+    """A folder beside a file for incomplete files. It is removed at the end, and so are those of killed processes."""
     for folder in beside.parent.glob(f"{PART}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > LEFTOVER_SECONDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 from dataclasses import dataclass, replace
@@ -38,17 +39,16 @@ class SavedBackup:
 
 
 def backup(
-    source: Place, target: str | Path, *, force: bool = False, keep: int | None = None, steps: Steps | None = None
+    source: Place, target: str | Path, *, force: bool = False, keep: int | None = None, steps: Steps = lambda _: None
 ) -> SavedBackup:
     """Write a backup of a store to a file, while others write to the store and search it.
 
-    Before the file gets its name, it is read back and checked. A `target` that is a folder or ends with a slash gets a
-    file named by store and time, and `keep` removes the oldest backups of this store in the folder beyond so many.
-    `force` replaces an existing backup.
+    Before the file gets its name, it is read back and checked. If `target` is a folder or ends with a slash, the file
+    there is named by store and time, and only the newest `keep` backups of this store stay in the folder. `force`
+    replaces an existing backup.
     """
-    steps = steps or moving.silent
-    folder = is_folder(target)
     path, now = Path(target).expanduser(), datetime.now(UTC)
+    folder = str(target).endswith(("/", os.sep)) or path.is_dir()
     if keep is not None and (not folder or keep < 1):
         hint = "name a folder that exists, or end its name with a slash: recollect backup backups/ --keep 7"
         raise UsageError("--keep needs a folder, and a number from 1", hint=hint)
@@ -70,13 +70,8 @@ def backup(
     return SavedBackup(made, size, removed)
 
 
-def is_folder(target: str | Path) -> bool:
-    """Whether a backup is to get a dated name in this folder."""
-    return str(target).endswith(("/", os.sep)) or Path(target).expanduser().is_dir()
-
-
 def _file_of(source: Place) -> Path | None:
-    """The file of a store whose backup is a copy of that file; None if its backup is an export."""
+    """The file that is the whole store, of which a backup is a copy; None if the backup is an export."""
     if not isinstance(source, str | Path):
         file: Path | None = getattr(source.contents, "file", None)  # stores of other packages need not have it
         source.check()
@@ -103,21 +98,18 @@ def _refuse_existing(path: Path, force: bool) -> None:
 
 
 def dated(folder: Path, name: str, at: datetime) -> Path:
-    """The path of a backup of this time, which does not exist."""
+    """A free path for a backup of this time."""
     stem = f"{name}-{at:%Y-%m-%dT%H%M%SZ}"
-    path, number = folder / f"{stem}.zip", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{stem}-{number}.zip"
-    return path
+    names = itertools.chain([f"{stem}.zip"], (f"{stem}-{number}.zip" for number in itertools.count(2)))
+    return next(path for path in map(folder.joinpath, names) if not path.exists())
 
 
 def _save(made: Backup, source: Place, file: Path | None, steps: Steps) -> Backup:
     """Write the content, check it, and pack it."""
     content = made.path.with_name(made.content)
     if file is None:
-        with moving.opened(source, required=True) as contents:
-            name = contents.name
+        with moving.opened(source, required=True) as store:
+            name = store.contents.name
         counts = _export(source, content, steps)
     else:
         from recollect.stores.sqlite.snapshots import check_snapshot, write_snapshot
@@ -147,7 +139,7 @@ def _export(source: Place, content: Path, steps: Steps) -> dict[str, int]:
 
 
 def store_id(name: str) -> str:
-    """The store of a backup: a hash, because the name holds a path."""
+    """What a manifest calls a store: a hash of its name, because the name holds a path."""
     return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 

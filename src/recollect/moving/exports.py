@@ -26,13 +26,10 @@ from recollect.types.records import passage_of
 
 STANDARD = "-"  # the name of standard output, and of standard input
 LONGEST_LINE = 64_000_000  # bytes; a record of a million characters is far shorter
-
 CHUNK = 1 << 20
-
-DATA = ("meta", "space", "record", "history", "vector")  # the kinds of parts that every import takes over
-LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would stand above all others in every answer
-
-ORIGIN = FIELDS["record"].index("origin")  # the place of a record's origin; its author and its session follow
+DATA = ("meta", "space", "record", "history", "vector")  # the kinds of parts that every import adds
+LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would rank first in every answer
+ORIGIN = FIELDS["record"].index("origin")  # the position of a record's origin; its author and session follow
 WRITER = FIELDS["record"][ORIGIN:]
 UNTRUSTED = ("tool", "web", "import")  # origins that anybody may claim
 
@@ -43,32 +40,26 @@ _DECODER = json.JSONDecoder(parse_float=export_format.finite, parse_constant=exp
 
 
 def write(place: str, content: Iterable[bytes]) -> None:
-    """Write lines to a file, which replaces an earlier export at the end, or to standard output."""
+    """Write lines to standard output or to a file; an earlier export is replaced when the new one is complete."""
+    path = Path(place).expanduser()
     try:
         if place == STANDARD:
             sys.stdout.buffer.writelines(content)
             sys.stdout.buffer.flush()
-        else:
-            _write_file(Path(place).expanduser(), content)
+            return
+        if path.exists() and not _is_export(path):
+            raise UsageError(f"{path} exists and is no export", hint="name another file; it was left untouched")
+        with replacing(path) as file:
+            if path.suffix == ".gz":  # without name and time, so that the same content is the same bytes
+                with io.BufferedWriter(gzip.GzipFile("", "wb", 6, file, mtime=0), CHUNK) as zipped:
+                    zipped.writelines(content)
+            else:
+                file.writelines(content)
     except BrokenPipeError:
         raise
     except OSError as error:
-        name = "standard output" if place == STANDARD else place
-        raise FailedError(
-            f"{name} cannot be written: {error.strerror or error}", hint="check its folder, permissions and space"
-        ) from error
-
-
-def _write_file(path: Path, content: Iterable[bytes]) -> None:
-    """Write a new export, or replace an earlier one when the new one is complete."""
-    if path.exists() and not _is_export(path):
-        raise UsageError(f"{path} exists and is no export", hint="name another file; it was left untouched")
-    with replacing(path) as file:
-        if path.suffix == ".gz":  # without name and time, so that the same content is the same bytes
-            with io.BufferedWriter(gzip.GzipFile("", "wb", 6, file, mtime=0), CHUNK) as zipped:
-                zipped.writelines(content)
-        else:
-            file.writelines(content)
+        message = f"{'standard output' if place == STANDARD else place} cannot be written: {error.strerror or error}"
+        raise FailedError(message, hint="check its folder, permissions and space") from error
 
 
 def _is_export(path: Path) -> bool:
@@ -79,6 +70,7 @@ def _is_export(path: Path) -> bool:
 
 
 def _plain(file: IO[bytes]) -> IO[bytes]:
+    """The content of a file from its beginning, decompressed if it is zipped."""
     file.seek(0)
     zipped = file.read(2) == _GZIP
     file.seek(0)
@@ -87,7 +79,7 @@ def _plain(file: IO[bytes]) -> IO[bytes]:
 
 @contextlib.contextmanager
 def read(place: str, *, trusted: bool, everything: bool) -> Iterator[ExportFile]:
-    """The export in a file or on standard input; what comes from a pipe is kept in a temporary file meanwhile."""
+    """The export in a file or on standard input. The content of a pipe is read into a temporary file first."""
     try:
         with contextlib.ExitStack() as stack:
             file: IO[bytes] = sys.stdin.buffer
@@ -99,26 +91,21 @@ def read(place: str, *, trusted: bool, everything: bool) -> Iterator[ExportFile]
             name = "standard input" if place == STANDARD else place
             yield ExportFile(file, name, trusted=trusted, everything=everything)
     except OSError as error:
-        raise FailedError(
-            f"{place} cannot be read: {error.strerror or error}", hint="name a file that `recollect export` wrote"
-        ) from error
+        message = f"{place} cannot be read: {error.strerror or error}"
+        raise FailedError(message, hint="name a file that `recollect export` wrote") from error
 
 
 class ExportFile:
-    """An export that was checked line by line, and can be read as often as is needed.
+    """An export whose every line was checked, and which can be read several times.
 
-    An export may come from anybody. Records, their history and their vectors are data, and always read. The rest is
-    what a store knows of its machine, and it would be believed: which folders are mirrored, and may be opened and read
-    again; what was read for facts, and is not read again; what an id of another system stands for; cached answers.
-    That is read only with `everything`. Who wrote a record is believed with `trusted`. Without it, a record keeps an
-    origin that is trusted least, and every other one becomes `import`; `distrusted` counts these.
+    An export may come from anybody. Records, history and vectors are data, and always read. The other kinds control
+    what a store does: which folders it reads, which texts it has read for facts, what external ids mean, and which
+    cached answers it gives. They are read only with `everything`. With `trusted`, records keep their writers. Without
+    it, every origin but the least trusted ones becomes `import`; `distrusted` counts these records.
     """
 
     def __init__(self, file: IO[bytes], name: str, *, trusted: bool, everything: bool) -> None:
-        self._file = file
-        self._name = name
-        self._trusted = trusted
-        self._everything = everything
+        self._file, self._name, self._trusted, self._everything = file, name, trusted, everything
         self.distrusted = 0
         self._session = f"import of {now().isoformat(timespec='seconds').replace('+00:00', 'Z')}"
         self._counts, self.left_out = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
@@ -138,11 +125,11 @@ class ExportFile:
     def parts(self) -> Iterator[Part]:
         """The parts that are read, in the order of the file."""
         passages = set[bytes]()
-        taken = (part for part, _ in self._lines() if part is not None and self._takes(part, passages))
-        return taken if self._trusted else (of_stranger(part, self._session) for part in taken)
+        parts = (part for part, _ in self._lines() if part is not None and self._takes(part, passages))
+        return parts if self._trusted else (of_stranger(part, self._session) for part in parts)
 
     def _takes(self, part: Part, passages: set[bytes]) -> bool:
-        """Whether a part is read. A vector must be of a text in the same export: it may not stand for others."""
+        """Whether a part is read. A vector must be of a text in the same export, so that it replaces no other."""
         if self._everything:
             return True
         if part.kind == "record":
@@ -168,7 +155,7 @@ class ExportFile:
             raise self._damaged(f"line {number:,}: {error}") from None
         if not checks.ended:
             raise self._damaged(f"it ends after line {number:,}, in the middle" if number else "it is empty")
-        # Only now, when the sums were compared: where a line was lost, these would blame another one.
+        # Only after the sums were compared: if a line is missing, these errors would name another one.
         for place, what in sorted(checks.open.values()):
             raise self._damaged(f"line {place:,}: {what}")
 
@@ -182,7 +169,7 @@ def passage(part: Part) -> bytes:
 
 
 def of_stranger(part: Part, session: str | None = None) -> Part:
-    """A part that claims no trust for the writer of a record; `session` says when it was imported."""
+    """The part without the writer of its record, unless that has an untrusted origin; `session` names the import."""
     if part.kind == "record":
         origin, author, _ = part.values[ORIGIN:]
         origin = origin if origin in UNTRUSTED else "import"
@@ -225,7 +212,7 @@ class _Checks:
         return part
 
     def _check(self, part: Part, number: int) -> None:
-        """Refuse a part that does not fit those before it. Keys rise, so that none stands there twice."""
+        """Refuse a part that does not fit those before it. Keys rise, so that none occurs twice."""
         place = (_ORDER.index(part.kind), part.key)
         if self._last is not None and place <= self._last:
             raise ValueError(f"the {part.kind} {part.key[-1]!r} is not in its place")

@@ -19,23 +19,18 @@ from recollect.types.parts import FIELDS, MOVED_META, Part
 
 VERSION = 1
 HEAD = {"recollect": "export", "version": VERSION}
-
-LARGEST = 2**53
-"""The largest whole number that every reader of JSON keeps; a store that counts on from it has room for as many."""
-
-LARGEST_NS = 2**63 - 1  # nanoseconds since 1970 need more
-
+LARGEST = 2**53  # the largest whole number that every reader of JSON keeps
+LARGEST_NS = 2**63 - 1  # of nanoseconds since 1970
 LARGEST_DIMENSION = 65_536
 HASH_BYTES = 16
-
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 Reader: TypeAlias = Callable[[Any], Any]
 """Turns a value of JSON into the value that stores use; raises ValueError with what it must be."""
 
 
-def rule(wanted: str, read: Reader, accepts: Callable[[Any], bool] = lambda _: True) -> Reader:
-    """A reader that refuses, as "must be WANTED", what `accepts` denies or what `read` cannot read."""
+def rule(expected: str, read: Reader, accepts: Callable[[Any], bool] = lambda _: True) -> Reader:
+    """A reader that refuses what `accepts` denies or what `read` cannot read, with "must be `expected`"."""
 
     def checked(value: Any) -> Any:
         try:
@@ -43,7 +38,7 @@ def rule(wanted: str, read: Reader, accepts: Callable[[Any], bool] = lambda _: T
                 return read(value)
         except (TypeError, ValueError, OverflowError):
             pass
-        raise ValueError(f"must be {wanted}")
+        raise ValueError(f"must be {expected}")
 
     return checked
 
@@ -89,7 +84,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _is_path(value: Any) -> bool:
-    """Whether it is an absolute path of this or another system, without steps upwards."""
+    """Whether it is an absolute path of this or another system, without `..`."""
     absolute = [path for path in (PurePosixPath(text(value)), PureWindowsPath(value)) if path.is_absolute()]
     return bool(absolute) and ".." not in absolute[0].parts
 
@@ -153,7 +148,7 @@ vector = rule("float32 numbers as base64", _vector)
 
 
 def finite(value: str) -> float:
-    """JSON knows no NaN and no Infinity, though Python's reader does."""
+    """Refuse NaN and Infinity, which Python reads but JSON does not have."""
     if not math.isfinite(float(value)):
         raise ValueError(f"{value} is no number of JSON")
     return float(value)
@@ -188,13 +183,15 @@ def _before(value: Any) -> None:
     _check_detail(obj(value), {}, _BEFORE)
 
 
+_WRITER = {"origin": choice(ORIGINS), "author": text, "author_session": text}
+
 ACTIONS: Mapping[str, tuple[Mapping[str, Reader], Mapping[str, Reader]]] = {
     "add": ({}, {}),
     "update": ({"before": _before}, {}),
-    "supersede": ({"by": name}, {"from": any_time}),
+    "supersede": ({"by": name}, {"from": any_time, **_WRITER}),
     "supersedes": ({"id": name}, {"made": flag}),
-    "forget": ({}, {}),
-    "purge": ({}, {}),
+    "forget": ({}, _WRITER),
+    "purge": ({}, _WRITER),
     "restore": ({"undid": choice(("forget", "supersede"))}, {"by": name}),
     "undo": ({"undoes": whole(1)}, {}),
 }
@@ -243,7 +240,7 @@ FORMAT: Mapping[str, Mapping[str, _Field]] = {
 
 
 def to_line(part: Part) -> bytes:
-    """A part as its line, which is always the same."""
+    """The line of a part; equal parts have equal lines."""
     fields: dict[str, Any] = {"part": part.kind}
     for (key, field), value in zip(FORMAT[part.kind].items(), part.values, strict=True):
         if value != field.default:
@@ -252,7 +249,7 @@ def to_line(part: Part) -> bytes:
 
 
 def from_object(line: Any) -> Part:
-    """The part of a line that was read as JSON, or a ValueError that says what is wrong."""
+    """The part of a line that was parsed as JSON; ValueError if it is not valid."""
     kind_ = line.get("part") if isinstance(line, dict) else None
     if not isinstance(kind_, str) or kind_ not in FORMAT:
         raise ValueError(f"there is no part {kind_!r}")
@@ -295,7 +292,7 @@ def _check_detail(detail: Mapping[str, Any], required: Mapping[str, Reader], mor
 
 
 class Sum:
-    """Counts and hashes an export line by line, and gives the last line that follows from it."""
+    """Counts and hashes the lines of an export, and makes the last line of them."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(FIELDS, 0)

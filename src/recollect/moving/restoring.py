@@ -34,16 +34,14 @@ class Restored:
         return {"backup": self.backup.as_dict(), "place": self.place, "counts": self.counts, "dry_run": self.dry_run}
 
 
-def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps: Steps | None = None) -> Restored:
+def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps: Steps = lambda _: None) -> Restored:
     """Restore a backup to a path or URL at which there is no store.
 
     A new store at a path is complete when it appears. On a server the parts are added one after the other; if that is
     interrupted, nothing else opens the store, and the same call continues. With `dry_run` only the backup is checked,
     also while there is a store at the place.
     """
-    steps = steps or moving.silent
-    place = str(place)
-    backup = archive.read_manifest(Path(file).expanduser())
+    place, backup = str(place), archive.read_manifest(Path(file).expanduser())
     kind = stores.kind_of(place)
     shown = kind.describe(place)
     if place == ":memory:":
@@ -60,13 +58,13 @@ def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps
 
 
 def _refuse_existing(path: Path) -> None:
-    """Refuse a path that is taken, also by the log of a store that is gone: SQLite would apply it to the new one."""
+    """Refuse a path that exists, and the log of a deleted store: SQLite would apply it to the new store."""
     names = [Path(f"{path}{end}") for end in ("", *_LOGS)]
-    taken = [name for name in names if name.exists() or name.is_symlink()]
-    if taken:
-        words = "there is already a store" if taken[0] == path else "the log of an earlier store is left"
+    existing = [name for name in names if name.exists() or name.is_symlink()]
+    if existing:
+        words = "there is already a store" if existing[0] == path else "the log of an earlier store is left"
         hint = "name another place with --to; or stop every process that uses the store, and move away "
-        raise UsageError(f"{words} at {taken[0]}", hint=hint + ", ".join(map(str, taken)))
+        raise UsageError(f"{words} at {existing[0]}", hint=hint + ", ".join(map(str, existing)))
 
 
 def _make(path: Path, backup: Backup, steps: Steps) -> None:

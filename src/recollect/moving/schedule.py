@@ -71,7 +71,7 @@ class BackupSchedule:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Make backups whenever they are due, until the block ends; then one that is being made is ended."""
+        """Make backups whenever they are due, until the block ends; an unfinished one is then stopped."""
         thread = threading.Thread(target=self._repeat, name="recollect-backup")
         thread.start()
         try:

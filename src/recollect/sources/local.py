@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from recollect.errors import RecollectError, StoreError
 from recollect.frequencies import idf, shares
 from recollect.fusion import METHODS
 from recollect.ranking import Closeness
-from recollect.spelling import begin_with, expand, words_of
+from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, KeywordIndex, Query, RankedList, Record
 
 if TYPE_CHECKING:
@@ -35,13 +36,90 @@ CATCH_UP = 32  # how many records without a vector a search embeds before it ans
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
 READABLE = 0.4  # legibility of a record from which on the model reads it: code has fewer letters a token than prose
-SPELLED_BY = 5  # of how many hits the words are shown that were searched for a misspelled one
+SPELLED_BY = 5  # records whose words show how a word that was searched for a misspelled one is spelled
 HALF = 0.5  # the trust below which meaning does not count where it would count in full
 REFUSED_S = 60.0  # pause after vectors could not be stored: computing them again and again would slow down every search
 REST = "`recollect embed` computes the rest"
 
+_WORDS = re.compile(r"[^\W\d_]+")
 _catching_up = threading.Lock()  # one search at a time: many at once must not all wait for the model
 _refused: WeakKeyDictionary[object, float] = WeakKeyDictionary()  # an index that could not store vectors → until when
+
+
+@dataclass(frozen=True, slots=True)
+class Nearby:
+    """Terms to search besides those of a query, with their weights.
+
+    They begin with a prefix of the query, or are near a misspelled word of it. `misspelled` maps the term of each
+    misspelled word to its near terms. `corrections` maps a misspelled word to the word that it stands for.
+    """
+
+    weights: Mapping[str, float]
+    misspelled: Mapping[str, Mapping[str, NearTerm]]
+    corrections: Mapping[str, str]
+
+
+NOTHING = Nearby({}, {}, {})
+
+
+class Spelling:
+    """Finds the terms nearby a query among visible records, once for all sources of the query."""
+
+    def __init__(self, index: KeywordIndex) -> None:
+        self.index = index
+        self._lock = threading.Lock()  # with a deadline, the sources run in threads
+        self._nearby: tuple[object, Nearby] | None = None
+
+    def nearby(self, query: Query, unknown: Collection[str] | None = None) -> Nearby:
+        """The terms nearby a query. `unknown` are its terms that no visible record has, if the caller knows them."""
+        asked = (query.text, query.filter, query.prefixes)
+        with self._lock:
+            if self._nearby is None or self._nearby[0] != asked:
+                self._nearby = asked, self._find(query, unknown)
+            return self._nearby[1]
+
+    def _find(self, query: Query, unknown: Collection[str] | None) -> Nearby:
+        index, analyzer, typos = self.index, self.index.analyzer, query.ranking.typos
+
+        def known(terms: Sequence[str]) -> dict[str, int]:
+            query.check()
+            return index.known(terms, query.filter)
+
+        def vocabulary(prefix: str) -> set[str]:
+            return index.vocabulary(prefix, query.filter)
+
+        if unknown is None and typos:
+            unknown = set(terms := analyzer.query(query.text)).difference(known(terms))
+        if not query.prefixes and not (unknown and typos):
+            return NOTHING
+        prefixed = begin_with(query.prefixes, analyzer, known, vocabulary) if query.prefixes else {}
+        words = words_of(query.text, unknown, analyzer) if unknown and typos else {}
+        for prefix in query.prefixes if prefixed else ():
+            words.pop(prefix.lower(), None)
+        misspelled = expand(words, analyzer, known, vocabulary)
+        corrections = self._spell(query, words, misspelled)
+        weights = prefixed | {term: near.weight for terms in misspelled.values() for term, near in terms.items()}
+        return Nearby(weights, misspelled, corrections)
+
+    def _spell(
+        self, query: Query, words: Mapping[str, str], misspelled: dict[str, dict[str, NearTerm]]
+    ) -> dict[str, str]:
+        """Give near terms the words of visible records: an edited word may not exist ("configurating"), nor a stem.
+
+        Returns the corrections: each misspelled word that is one edit away from such a word.
+        """
+        analyzer, wanted = self.index.analyzer, [term for terms in misspelled.values() for term in terms]
+        hits = self.index.search(wanted, query.filter, SPELLED_BY).entries if wanted else ()
+        written = dict.fromkeys(word for hit in hits for word in _WORDS.findall(hit.record.passage.lower()))
+        corrections: dict[str, str] = {}
+        for word, near in ((word, misspelled[term]) for word, term in words.items() if term in misspelled):
+            spelled = spellings(word, written, analyzer)
+            if best := next((spelled[term] for term in near if term in spelled), ""):
+                corrections[word] = best
+            if not spelled.keys() >= near.keys():
+                spelled = {analyzer.term(other): other for other in written} | spelled
+            near.update({term: each._replace(word=spelled.get(term, each.word)) for term, each in near.items()})
+        return corrections
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +127,7 @@ class KeywordSource:
     """Queries a store's keyword index. Its scores are those of BM25: positive, without an upper bound."""
 
     index: KeywordIndex
+    spelling: Spelling
     name: str = "keyword"
     bounded: bool = False
     timeout: float | None = None
@@ -59,9 +138,9 @@ class KeywordSource:
         if not terms:
             return RankedList(self.name, warnings=("the query has no words to look for",))
         ranked = self.index.search(terms, query.filter, query.depth)
-        near: tuple[str, ...] = ()
-        if query.prefixes or (ranked.unknown and query.ranking.typos):
-            ranked, near = _with_near(self.index, query, terms, ranked, analyzer)
+        nearby = self.spelling.nearby(query, ranked.unknown)
+        if nearby.weights:
+            ranked = self._with_near(query, terms, nearby, ranked.among or 0)
         count, scores = len(ranked.entries), ranked.scores[:1]
         complete = count < query.depth
         among = min(query.depth, ranked.among or 0) if complete else None
@@ -75,8 +154,23 @@ class KeywordSource:
             trust=trust,
             visible=ranked.among,
             strength=partial(_covered, ranked.max_score) if ranked.max_score > 0 else None,
-            excerpt=partial(_matching_part, [*terms, *near], analyzer),
+            excerpt=partial(_matching_part, [*terms, *nearby.weights], analyzer),
         )
+
+    def _with_near(self, query: Query, terms: Sequence[str], nearby: Nearby, among: int) -> RankedList:
+        """Search again with the nearby terms.
+
+        A word that is taken for another one counts as that one, also for the most that a record can score.
+        """
+        common = shares(self.index.analyzer.language)
+        most = sum(
+            max(each.weight * idf(among, each.having, common.get(term, 0.0)) for term, each in near.items())
+            for near in nearby.misspelled.values()
+        )
+        left = [term for term in terms if term not in nearby.misspelled]
+        ranked = self.index.search(left, query.filter, query.depth, nearby.weights)
+        also = dict.fromkeys(near.word for terms in nearby.misspelled.values() for near in terms.values())
+        return replace(ranked, max_score=ranked.max_score + most, also=tuple(also))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +178,13 @@ class VectorSource:
     """Embeds the query and queries a store's vector index. Its scores are cosines.
 
     `serving` is called with the query's deadline, because it may load a model. While records have no vector yet, those
-    that the `keywords` rank best get theirs first; without `keywords` the source is alone, and answers with the vectors
-    that are there. `closeness` says how the cosines of a model are read, for confidence; it gets the deadline, too.
+    that the keyword index of `spelling` ranks best get theirs first; without `spelling` the source is alone, embeds the
+    query as it is written, and answers with the vectors that are there. `closeness` says how the cosines of a model are
+    read, for confidence; it gets the deadline, too.
     """
 
     serving: Callable[[float | None], ActiveSpace]
-    keywords: KeywordIndex | None = None
+    spelling: Spelling | None = None
     closeness: Callable[[ActiveSpace, float | None], Closeness | None] | None = None
     name: str = "vector"
     bounded: bool = True
@@ -99,8 +194,10 @@ class VectorSource:
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
-        lag, share, warnings = _catch_up(serving, query, self.keywords)
-        ranked, legibility = _nearest(serving, serving.embedder.query(query.text), query)
+        lag, share, warnings = _catch_up(serving, query, self.spelling.index if self.spelling else None)
+        read_as = self._corrected(query, serving)
+        corrected = replace(query, text=read_as) if read_as else query
+        ranked, legibility = _nearest(serving, serving.embedder.query(corrected.text), corrected)
         warnings += _secret_warning(query, leaves=_is_remote(serving))
         if legibility < READABLE:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
@@ -109,7 +206,22 @@ class VectorSource:
         trust = legibility * share
         closeness = self.closeness(serving, query.deadline) if self.closeness and trust >= HALF else None
         strength = closeness.strength if closeness else None
-        return replace(ranked, trust=trust, warnings=warnings, lag=lag, strength=strength, excerpt=_beginning)
+        return replace(
+            ranked, trust=trust, warnings=warnings, lag=lag, strength=strength, excerpt=_beginning, read_as=read_as
+        )
+
+    def _corrected(self, query: Query, serving: ActiveSpace) -> str:
+        """The query with its misspelled words corrected, or nothing if none is.
+
+        Correct words that no record has stay: what the model has a token for is a word, and the first letter of a
+        misspelled word is nearly always right.
+        """
+        is_word = getattr(serving.embedder, "is_word", None)
+        if self.spelling is None or is_word is None:
+            return ""
+        corrections = self.spelling.nearby(query).corrections
+        words = {word: meant for word, meant in corrections.items() if word[0] == meant[0] and not is_word(word)}
+        return reworded(query.text, words) if words else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,51 +258,6 @@ class HydeSource:
             vector = serving.embedder.query(query.text)
         ranked, legibility = _nearest(serving, vector, query)
         return replace(ranked, trust=legibility, warnings=warnings, excerpt=_beginning)
-
-
-def _with_near(
-    index: KeywordIndex, query: Query, terms: Sequence[str], ranked: RankedList, analyzer: Analyzer
-) -> tuple[RankedList, tuple[str, ...]]:
-    """Search again with the terms that prefixes begin, and those near unknown words, among visible records only.
-
-    A word that is taken for another one counts as that one, also for the most that a record can score.
-    """
-
-    def known(wanted: Sequence[str]) -> dict[str, int]:
-        query.check()
-        return index.known(wanted, query.filter)
-
-    def vocabulary(prefix: str) -> set[str]:
-        return index.vocabulary(prefix, query.filter)
-
-    prefixed = begin_with(query.prefixes, analyzer, known, vocabulary) if query.prefixes else {}
-    words = words_of(query.text, ranked.unknown, analyzer) if query.ranking.typos else {}
-    for prefix in query.prefixes if prefixed else ():
-        words.pop(prefix.lower(), None)
-    expanded = expand(words, analyzer, known, vocabulary)
-    near = {term: each for terms_ in expanded.values() for term, each in terms_.items()}
-    weights = {**prefixed, **{term: each.weight for term, each in near.items()}}
-    if not weights:
-        return ranked, ()
-    among, common = ranked.among or 0, shares(analyzer.language)
-    most = sum(
-        max(each.weight * idf(among, each.having, common.get(term, 0.0)) for term, each in terms_.items())
-        for terms_ in expanded.values()
-    )
-    left = [term for term in terms if term not in expanded]
-    ranked = index.search(left, query.filter, query.depth, weights)
-    also = _spelled({term: each.word for term, each in near.items()}, ranked, analyzer)
-    return replace(ranked, max_score=ranked.max_score + most, also=also), tuple(weights)
-
-
-def _spelled(words: Mapping[str, str], ranked: RankedList, analyzer: Analyzer) -> tuple[str, ...]:
-    """The words to show for some terms: as the first hits spell them."""
-    spelled: dict[str, str] = {}
-    for hit in ranked.entries[:SPELLED_BY] if words else ():
-        for token in analyzer.tokens(passage := hit.record.passage[:READ_CHARACTERS]):
-            if token.term in words:
-                spelled.setdefault(token.term, passage[token.start : token.end].lower())
-    return tuple(dict.fromkeys(spelled.get(term, word) for term, word in words.items()))
 
 
 def _is_remote(serving: ActiveSpace) -> bool:

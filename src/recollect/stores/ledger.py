@@ -252,7 +252,7 @@ def _supersede(table: Table, change: Supersede) -> None:
     _refuse_cycle(table, old.id, new)
     at = change.at or min(max(new.time, old.time), now())
     table.supersede(old.id, new.id, at)
-    table.note(old.id, "supersede", {"by": new.id, "from": at.isoformat()})
+    table.note(old.id, "supersede", {"by": new.id, "from": at.isoformat(), **change.writer.as_detail()})
     table.note(new.id, "supersedes", {"id": old.id, **({"made": True} if change.made else {})})
 
 
@@ -277,7 +277,7 @@ def _forget(table: Table, change: Forget) -> None:
     table.hide(row := table.row(change.id))
     if change.purge:
         table.erase(row)
-    table.note(change.id, "purge" if change.purge else "forget", {})
+    table.note(change.id, "purge" if change.purge else "forget", change.writer.as_detail())
 
 
 def _restore(table: Table, change: Restore) -> None:

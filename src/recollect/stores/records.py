@@ -3,9 +3,8 @@
 import json
 import os
 import re
-import secrets
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -158,6 +157,23 @@ class SqlFiles(SqlPart, Files):
             chunks = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY records.row"
             return [from_row(row) for row in connection.execute(f"{self._database.dialect.select} {chunks}", (path,))]
 
+    def visible(self, where: Filter) -> dict[str, str]:
+        condition, values = self._database.dialect.matching(where)
+        sql = (
+            "SELECT path, coalesce(root, '') FROM (SELECT DISTINCT path FROM records"
+            f" WHERE {condition} AND kind = 'chunk' AND path IS NOT NULL) AS seen LEFT JOIN files USING (path)"
+        )
+        with self._database.read(reader(self._scope, where)) as connection:
+            return dict(connection.execute(sql, values))
+
+    def linking(self, words: Collection[str], where: Filter) -> list[Record]:
+        condition, values = self._database.dialect.matching(where)
+        mentioned = " OR ".join(["text ILIKE %s"] * len(words))
+        sql = f"{self._database.dialect.select} WHERE {condition} AND ({mentioned})"
+        with self._database.read(reader(self._scope, where)) as connection:
+            rows = connection.execute(sql, [*values, *(f"%[%{word}%" for word in words)])
+            return [from_row(row) for row in rows]
+
     def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
         dialect = self._database.dialect
         tagged, names = dialect.tagged(tags)
@@ -179,7 +195,7 @@ class SqlFiles(SqlPart, Files):
 def _create_chunk_key(connection: Any) -> str:
     """If two processes create it at once, that of the first is used."""
     create = "INSERT INTO meta VALUES ('chunk_key', %s) ON CONFLICT (key) DO NOTHING"
-    connection.execute(create, (secrets.token_hex(32),))
+    connection.execute(create, (os.urandom(32).hex(),))
     return meta(connection, "chunk_key") or ""
 
 
@@ -238,19 +254,23 @@ class SqlJoins(SqlPart, Joins):
     def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
         dialect = self._database.dialect
         condition, values = dialect.matching(where)
-        records: dict[str, list[Record]] = {}
+        forms = {path: path_forms(path) for path in paths}
         with self._database.read(reader(self._scope, where)) as connection:
-            for path in paths:
-                same, ending = path_forms(path)
-                for form, texts in (("path = ANY(%s)", [same]), (dialect.ends, [ending, ending])):
-                    sql = f"{dialect.select} WHERE {condition} AND {form}"
-                    rows = connection.execute(
-                        f'{sql} ORDER BY first_line NULLS FIRST, id COLLATE "C"', [*values, *texts]
-                    )
-                    if found := [from_row(row) for row in rows]:
-                        records[path] = found
-                        break
-        return records
+
+            def select(form: str, *texts: Any) -> list[Record]:
+                order = 'ORDER BY first_line NULLS FIRST, id COLLATE "C"'
+                rows = connection.execute(f"{dialect.select} WHERE {condition} AND {form} {order}", [*values, *texts])
+                return [from_row(row) for row in rows]
+
+            by_path: dict[str | None, list[Record]] = {}
+            for record in select("path = ANY(%s)", [path for same, _ in forms.values() for path in same]):
+                by_path.setdefault(record.path, []).append(record)
+            records = {
+                path: [record for form in same for record in by_path.get(form, ())]
+                or (select(dialect.ends, ending, ending) if ending else [])
+                for path, (same, ending) in forms.items()
+            }
+        return {path: found for path, found in records.items() if found}
 
     def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
         dialect = self._database.dialect

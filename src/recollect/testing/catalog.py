@@ -70,6 +70,30 @@ class FilesContract:
         assert sorted(ids(store.files.chunks("/n/a.md"))) == ["1", "2"]
         assert store.files.chunks("/n") == []
 
+    def test_files_and_mentions_are_those_that_the_filter_admits(self, store: Store) -> None:
+        """Words are compared in upper and lower case, after a bracket; only chunks make a file visible."""
+        store_all(
+            store,
+            Record("1", "see [[Garden]]", path="/n/a.md", kind="chunk"),
+            Record("2", "the GARDEN [x](garden%20b.md)", path="/n/a.md", kind="chunk"),
+            Record("3", "the garden has no link", path="/n/b.md", kind="chunk"),
+            Record("4", "[[garden]]", path="/n/ada.md", kind="chunk", scope=Scope("ada")),
+            Record("5", "[[garden]] of a fact", path="/n/fact.md"),
+            Record("6", "[[garden]] forgotten", path="/n/gone.md", kind="chunk"),
+            Record("7", "[湖](x.md)"),
+        )
+        apply(store, Forget("6"), SetFileState("/n/a.md", state("/n/a.md")))
+        assert store.files.visible(Filter()) == {"/n/a.md": "/n", "/n/b.md": ""}
+        assert store.files.visible(Filter(scope=Scope("ada"))).keys() == {"/n/a.md", "/n/b.md", "/n/ada.md"}
+        for words, where, expected in (
+            ({"garden"}, Filter(), ["1", "2", "5"]),
+            ({"Garden"}, Filter(scope=Scope("ada")), ["1", "2", "4", "5"]),
+            ({"x", "of"}, Filter(), ["2", "5", "7"]),
+            ({""}, Filter(), ["1", "2", "5", "7"]),
+            ({"none"}, Filter(), []),
+        ):
+            assert sorted(ids(store.files.linking(words, where))) == expected
+
     def test_files_with_another_scope_or_without_a_tag_differ(self, store: Store) -> None:
         """One live chunk that differs is enough. Facts, forgotten chunks and other files do not count."""
         ada = Scope("ada", "a'b")
@@ -120,10 +144,10 @@ class FilesContract:
             Record("5", "five", path="/n/100%_x.md"),
         )
         expected = {"sub/a.md": ["2", "1"], "a.md": ["4"], "file:///n/sub/a.md": ["2", "1"], "100%_x.md": ["5"]}
-        found = store.joins.by_path([*expected, "b.md", "_x.md"], Filter())
-        assert {path: ids(records) for path, records in found.items()} == expected
-        found = store.joins.by_path(["sub/a.md"], Filter(scope=Scope("ada")))
-        assert sorted(ids(found["sub/a.md"])) == ["1", "2", "3"]
+        results = store.joins.by_path([*expected, "b.md", "_x.md"], Filter())
+        assert {path: ids(records) for path, records in results.items()} == expected
+        results = store.joins.by_path(["sub/a.md"], Filter(scope=Scope("ada")))
+        assert sorted(ids(results["sub/a.md"])) == ["1", "2", "3"]
 
     def test_joins_by_text_return_the_newest_visible_record(self, store: Store) -> None:
         times = [NOON + timedelta(days) for days in range(3)]
@@ -167,9 +191,9 @@ class FilesContract:
             (Scope("ada"), "a c gone purged", "crane heron", {"n/a.md": 1}),
             (Scope(), "c", "crane", {}),
         ):
-            found = store.joins.taken(*names, within)
-            assert (sorted(found[0]), sorted(folds[fold] for fold in found[1])) == (keys.split(), texts.split())
-            assert {path: count for path, count in found[2].items() if count} == paths
+            results = store.joins.taken(*names, within)
+            assert (sorted(results[0]), sorted(folds[fold] for fold in results[1])) == (keys.split(), texts.split())
+            assert {path: count for path, count in results[2].items() if count} == paths
 
     def test_notes_are_stored_by_key(self, open_store: OpenStore, place: str, store: Store) -> None:
         store.notes.put("k", "one")

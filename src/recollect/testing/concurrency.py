@@ -176,8 +176,8 @@ class CrowdContract:
         parts = Counter(key.split("-")[0] for key in stored)
         assert set(parts.values()) == {3}, "a group is stored as a whole or not at all"
         assert {str(number) for number in acknowledged} <= parts.keys()
-        found = by_keywords(store, "walrus", depth=999)
-        assert len(found.entries) + found.duplicates == found.among == len(stored) == store.count(EVERYTHING)["total"]
+        hits = by_keywords(store, "walrus", depth=999)
+        assert len(hits.entries) + hits.duplicates == hits.among == len(stored) == store.count(EVERYTHING)["total"]
         assert store.status()["keyword_lag"] == 0
         store_all(store, Record("next", "the walrus lives on"))
         assert ids(by_keywords(store, "lives")) == ["next"]

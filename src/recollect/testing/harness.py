@@ -62,11 +62,11 @@ def apply(store: Store, *changes: Change) -> list[Record]:
     return store.records.apply([changes])
 
 
-def index_of(store: Store, space: VectorSpace = SPACE) -> VectorIndex:
-    """The index of a space, which becomes the active one."""
-    if store.spaces.active != space:
-        store.spaces.activate(space)
-    return store.spaces.open(space)
+def index_of(store: Store) -> VectorIndex:
+    """The index of the tests' vector space, which becomes the active one."""
+    if store.spaces.active != SPACE:
+        store.spaces.activate(SPACE)
+    return store.spaces.open(SPACE)
 
 
 def store_all(store: Store, *records: Record) -> list[Record]:
@@ -95,9 +95,9 @@ def ids(records: RankedList | Sequence[Record]) -> list[str]:
     return [hit.id for hit in (records.entries if isinstance(records, RankedList) else records)]
 
 
-def find(store: Store, text: str, where: Filter | None = None, depth: int = 50) -> list[str]:
+def find(store: Store, text: str, where: Filter | None = None) -> list[str]:
     """The sorted ids that a keyword search and a vector search return; both must return the same."""
-    keyword, vector = (sorted(ids(search(store, text, where, depth))) for search in SEARCHES)
+    keyword, vector = (sorted(ids(search(store, text, where, depth=50))) for search in SEARCHES)
     assert keyword == vector, f"keyword and vector search differ for {text!r} and {where}"
     return keyword
 

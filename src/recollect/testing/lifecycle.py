@@ -18,14 +18,14 @@ SECRETS = ("quixotryptic", "zwibblefrotz", "vlorbian", "krelmish", "snorvian", "
 
 
 def details(store: Store, keys: list[str]) -> tuple[Any, ...]:
-    """Everything that a store knows about some records: their fields, history and vectors."""
+    """Everything that a store holds of some records: their fields, history and vectors."""
     vectors = index_of(store).vectors(keys)
     histories = [store.records.history(key) for key in keys]
     return store.records.get(keys), histories, {key: vector.tobytes() for key, vector in vectors.items()}
 
 
 class SupersessionContract:
-    """A superseded record is in no answer, and nobody loses access to a fact."""
+    """A superseded record is in no answer, and every caller can still read a successor."""
 
     def test_only_the_last_record_of_a_chain_is_found(self, store: Store) -> None:
         """Of A → B → C, searches and lists return C; all three are available by id and on request."""
@@ -79,8 +79,8 @@ class SupersessionContract:
         else:
             with pytest.raises(UsageError):
                 apply(store, Supersede("a", "b"))
-        found = ids(by_keywords(store, "before after", Filter(scope=old)))
-        assert found == ["b"] if allowed else "a" in found
+        hits = ids(by_keywords(store, "before after", Filter(scope=old)))
+        assert hits == ["b"] if allowed else "a" in hits
 
     def test_as_of_finds_the_records_of_that_time(self, store: Store) -> None:
         """Before a record existed: nothing; then the record; from the moment it is superseded: its successor."""
@@ -231,8 +231,8 @@ class ForgettingContract:
             assert details(store, others) == before
             assert index_of(store).coverage() == (len(live), 0)
             for search in SEARCHES:
-                found = search(store, "heron", EVER, 99)
+                hits = search(store, "heron", EVER, 99)
                 # Of several records with the same text, one is returned.
-                assert {hit.record.text for hit in found.entries} == set(live.values())
-                assert {hit.id: hit.record.text for hit in found.entries}.items() <= live.items()
-                assert len(found.entries) + found.duplicates == len(live)
+                assert {hit.record.text for hit in hits.entries} == set(live.values())
+                assert {hit.id: hit.record.text for hit in hits.entries}.items() <= live.items()
+                assert len(hits.entries) + hits.duplicates == len(live)

@@ -108,10 +108,10 @@ class RankingContract:
                     visible = {term for term in theirs.known(terms, where) if term.startswith(prefix)}
                     assert visible <= ours.vocabulary(prefix, where)
                     assert all(term.startswith(prefix) for term in ours.vocabulary(prefix, where))
-                found, expected = (each.search(["zebra", "heron"], where, 50, {"lake": 0.5}) for each in (ours, theirs))
-                assert found.unknown == expected.unknown
-                assert found.scores == pytest.approx(expected.scores, abs=2e-9)
-                assert found.max_score == pytest.approx(expected.max_score)
+                hits, expected = (each.search(["zebra", "heron"], where, 50, {"lake": 0.5}) for each in (ours, theirs))
+                assert hits.unknown == expected.unknown
+                assert hits.scores == pytest.approx(expected.scores, abs=2e-9)
+                assert hits.max_score == pytest.approx(expected.max_score)
 
     @pytest.mark.parametrize("seed", [1, 2, 3, 4])
     def test_records_are_filtered_and_ranked_as_by_the_sqlite_store(
@@ -125,11 +125,11 @@ class RankingContract:
                 assert all_ids(store, where) == all_ids(reference, where)
                 for query in (" ".join(chance.choices(WORDS, k=3)), "heron", "an unknown word"):
                     for search, places in ((by_keywords, 2e-9), (by_vector, 1e-6)):
-                        found, expected = (search(each, query, where, 100) for each in (store, reference))
+                        hits, expected = (search(each, query, where, 100) for each in (store, reference))
                         scores = dict(zip(ids(expected), expected.scores, strict=True))
-                        assert dict(zip(ids(found), found.scores, strict=True)) == pytest.approx(scores, abs=places)
-                        assert found.scores == sorted(found.scores, reverse=True)
-                        assert found.duplicates == expected.duplicates
+                        assert dict(zip(ids(hits), hits.scores, strict=True)) == pytest.approx(scores, abs=places)
+                        assert hits.scores == sorted(hits.scores, reverse=True)
+                        assert hits.duplicates == expected.duplicates
                     assert by_keywords(store, query, where).among == by_keywords(reference, query, where).among
 
     def test_a_shorter_search_returns_the_beginning_of_a_longer_one(self, store: Store) -> None:
@@ -153,9 +153,9 @@ class RankingContract:
         expected = [r.id for r in sorted(records, key=lambda r: (-r.created_at.timestamp(), r.id))]
         for search in SEARCHES:
             for depth in (1, 5, 100, 720):
-                found = search(store, "heron lake boat dawn mist ice", AT_NOON, depth)
-                assert len(set(found.scores)) == 1
-                assert ids(found) == expected[:depth]
+                hits = search(store, "heron lake boat dawn mist ice", AT_NOON, depth)
+                assert len(set(hits.scores)) == 1
+                assert ids(hits) == expected[:depth]
 
     def test_duplicates_are_left_out_and_the_next_records_take_their_places(self, store: Store) -> None:
         """The newest of several duplicates is returned."""
@@ -164,26 +164,26 @@ class RankingContract:
         others = [Record(f"other{i}", f"a heron, number {i}, elsewhere", created_at=NOON) for i in range(5)]
         store_all(store, *others)
         for search in SEARCHES:
-            found = search(store, "heron by the lake", depth=4)
-            texts = {hit.record.text for hit in found.entries}
-            assert (ids(found)[0], len(texts), found.duplicates) == ("twin2", 4, 2)
+            hits = search(store, "heron by the lake", depth=4)
+            texts = {hit.record.text for hit in hits.entries}
+            assert (ids(hits)[0], len(texts), hits.duplicates) == ("twin2", 4, 2)
 
     def test_many_duplicates_do_not_crowd_out_other_records(self, store: Store) -> None:
         times = [NOON + timedelta(seconds=i) for i in range(300)]
         store_all(store, *(Record(f"r{i}", "heron heron heron", created_at=time) for i, time in enumerate(times)))
         store_all(store, Record("other", "a heron far away from here in the reeds", created_at=NOON))
         for search in SEARCHES:
-            found = search(store, "heron", depth=2)
-            assert (ids(found), found.duplicates) == (["r299", "other"], 299)
+            hits = search(store, "heron", depth=2)
+            assert (ids(hits), hits.duplicates) == (["r299", "other"], 299)
 
     def test_a_search_without_a_match_is_empty(self, store: Store) -> None:
         for terms in ([], ["heron"]):
             assert store.keywords.search(terms, Filter(), 9).entries == ()
         store_all(store, Record("a", "heron"))
         assert store.keywords.search([], Filter(), 9).entries == ()
-        found = store.keywords.search(["nowhere"], Filter(), 9)
-        assert (found.entries, found.among) == ((), 1)
-        assert found.max_score > 0
+        hits = store.keywords.search(["nowhere"], Filter(), 9)
+        assert (hits.entries, hits.among) == ((), 1)
+        assert hits.max_score > 0
 
 
 OTHER = VectorSpace("another-model@1/64d", "another-model", 64)
@@ -317,9 +317,9 @@ class VisibilityContract:
             for _ in range(4):
                 query, depth = " ".join(chance.choices(WORDS, k=3)), chance.choice([1, 3, 100])
                 for search in SEARCHES:
-                    found, expected = (search(store, query, where, depth) for store in (shared, alone))
-                    assert found.max_score == pytest.approx(expected.max_score)
-                    assert replace(found, max_score=expected.max_score) == expected, (query, where)
+                    hits, expected = (search(store, query, where, depth) for store in (shared, alone))
+                    assert hits.max_score == pytest.approx(expected.max_score)
+                    assert replace(hits, max_score=expected.max_score) == expected, (query, where)
 
     def test_a_small_scope_among_many_records_is_found(self, store: Store) -> None:
         """Keyword search finds the records that match, vector search all three, and neither any other record."""
@@ -362,9 +362,9 @@ class VisibilityContract:
             "A.MD": [],
             "*": sorted(paths),
         }
-        for pattern, found in expected.items():
+        for pattern, hits in expected.items():
             where = Filter(path=pattern)
-            assert all_ids(store, where) == find(store, "heron", where) == found, pattern
+            assert all_ids(store, where) == find(store, "heron", where) == hits, pattern
 
     def test_a_filter_applies_to_every_way_of_reading(self, store: Store) -> None:
         """By category, tag, kind, writer and time, in lists, counts, facets, by text, by path and by id."""

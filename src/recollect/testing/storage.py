@@ -28,32 +28,17 @@ from recollect.types import (
     Store,
     Supersede,
     now,
-)  # fmt: skip
+)
 
 FULL = Record(  # a record whose fields all differ from their defaults, so that a lost one is noticed
-    id="full",
-    text="Türen öffnen 🚪\nzweite Zeile\t\x00 Ende",
-    kind="chunk",
-    title="Ein Titel: “quoted”",
-    category="technical",
-    origin="agent",
-    author="scribe",
-    author_session="s1",
-    tags=("b", "a", "ünï"),
-    scope=Scope("ada", "planner", "s-1"),
-    importance=0.1 + 0.2,
-    decay="active",
+    id="full", text="Türen öffnen 🚪\nzweite Zeile\t\x00 Ende", kind="chunk", title="Ein Titel: “quoted”",
+    category="technical", tags=("b", "a", "ünï"), scope=Scope("ada", "planner", "s-1"), importance=0.1 + 0.2,
+    origin="agent", author="scribe", author_session="s1", decay="active", source="import",
     created_at=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(timedelta(hours=5, minutes=45))),
-    happened_at=datetime(1815, 12, 10, 0, 0, 0, 1, tzinfo=UTC),
-    expires_at=datetime(2199, 1, 1, tzinfo=UTC),
-    edited_at=datetime(2026, 1, 3, tzinfo=UTC),
-    superseded_by="other",
-    superseded_at=datetime(2198, 1, 1, tzinfo=UTC),
-    source="import",
-    path="/notes/a b.md",
-    lines=(10, 24),
-    place="page 12",
-)
+    happened_at=datetime(1815, 12, 10, 0, 0, 0, 1, tzinfo=UTC), expires_at=datetime(2199, 1, 1, tzinfo=UTC),
+    edited_at=datetime(2026, 1, 3, tzinfo=UTC), superseded_by="other",
+    superseded_at=datetime(2198, 1, 1, tzinfo=UTC), path="/notes/a b.md", lines=(10, 24), place="page 12",
+)  # fmt: skip
 
 
 class RecordsContract:
@@ -63,8 +48,8 @@ class RecordsContract:
         """Another store object on the same place reads the fields that were put, times in UTC."""
         default = Record("default", "as plain as it gets", created_at=NOON)
         assert apply(store, Put(FULL), Put(default)) == [FULL, default]
-        found = open_store(place).records.get(["full", "default"])
-        for stored, record in zip(found, (FULL, default), strict=True):
+        records = open_store(place).records.get(["full", "default"])
+        for stored, record in zip(records, (FULL, default), strict=True):
             for name in (entry.name for entry in fields(Record) if entry.compare):
                 assert getattr(stored, name) == getattr(record, name), name
             assert stored.created_at.utcoffset() == timedelta(0)
@@ -77,7 +62,7 @@ class RecordsContract:
         assert ids(store.records.get(["a"], Filter())) == ["a"]
 
     def test_apply_returns_a_record_for_each_put(self, store: Store) -> None:
-        """In their order, whatever other changes are between them."""
+        """In their order, also with other changes between them."""
         apply(store, Put(Record("z", "was there")))
         groups: list[list[Change]] = [
             [Put(Record("b", "two")), Supersede("z", "b")],
@@ -137,8 +122,8 @@ class RecordsContract:
     def test_a_put_of_an_id_of_another_scope_is_refused(self, store: Store) -> None:
         mine, ours = Record("mine", "Ada's own", scope=Scope("ada")), Record("ours", "everybody's")
         apply(store, Put(mine), Put(ours))
-        taken = (("mine", Scope("bob")), ("mine", Scope()), ("mine", Scope("ada", "x")), ("ours", Scope("bob")))
-        for key, scope in taken:
+        others = (("mine", Scope("bob")), ("mine", Scope()), ("mine", Scope("ada", "x")), ("ours", Scope("bob")))
+        for key, scope in others:
             with pytest.raises(UsageError, match=key):
                 apply(store, Put(Record(key, "taken over", scope=scope)))
         assert store.records.get(["mine", "ours"]) == [mine, ours]
@@ -223,11 +208,16 @@ class RecordsContract:
         ours = [Record("old", "old text"), Record("spare", "spare text"), Record("ada's", "hers", scope=Scope("ada"))]
         store_all(store, *ours)
         before = store.status()["sequence"]
-        changes = Put(Record("new", "new text")), Put(Record("old", "changed")), Forget("spare"), MarkIngested("d")
+        state = SetFileState("/n", FileState("/n/a", "/n", 1, 1, "x"))
+        changes = (
+            Put(Record("new", "new text")),
+            Put(Record("old", "changed")),
+            Forget("spare"),
+            MarkIngested("d"),
+            state,
+        )
         with pytest.raises(UnknownRecord if getattr(failing, "id", "") == "unknown" else UsageError):
-            apply(
-                store, *changes, SetFileState("/n", FileState("/n/a", "/n", 1, 1, "x")), failing, Put(Record("z", "z"))
-            )
+            apply(store, *changes, failing, Put(Record("z", "z")))
         assert store.status()["sequence"] == before
         assert store.records.get(["new", "old", "z", "spare"]) == ours[:2]
         assert find(store, "new old changed z text") == ["old", "spare"]
@@ -338,14 +328,8 @@ class RecordsContract:
     def test_a_store_can_be_opened_again(self, open_store: OpenStore, place: str, store: Store) -> None:
 
         def contents(store: Store) -> Any:
-            found = by_keywords(store, "heron 7", Filter(now=NOON))
-            return (
-                list(found.entries),
-                found.among,
-                store.records.history("r7"),
-                store.spaces.active,
-                store.notes.get("key"),
-            )
+            hits, history = by_keywords(store, "heron 7", Filter(now=NOON)), store.records.history("r7")
+            return list(hits.entries), hits.among, history, store.spaces.active, store.notes.get("key")
 
         store_all(store, *(Record(f"r{i}", f"heron number {i}", created_at=NOON) for i in range(20)))
         store.notes.put("key", "value")
@@ -399,8 +383,8 @@ class HostileContract:
         for _ in range(300):
             query = chance.choice(["", " "]).join(chance.choices(PIECES, k=chance.randint(1, 6)))
             for search in SEARCHES:
-                found = search(store, query, Filter(scope=Scope("ada")), 5)
-                assert {hit.record.scope for hit in found.entries} <= {Scope("ada")}
+                hits = search(store, query, Filter(scope=Scope("ada")), 5)
+                assert {hit.record.scope for hit in hits.entries} <= {Scope("ada")}
         assert store.status()["sequence"] == before
         assert len(all_ids(store)) == 2 * len(PIECES)
         store_all(store, Record("global", "heron"))

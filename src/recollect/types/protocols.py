@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -186,6 +186,15 @@ class Files(Protocol):
 
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
+
+    def visible(self, where: Filter) -> dict[str, str]:
+        """The files that have a chunk which passes the filter, each with the folder with which it was indexed."""
+
+    def linking(self, words: Collection[str], where: Filter) -> list[Record]:
+        """The records that pass the filter and whose text has one of the words after a `[`, in upper or lower case.
+
+        The words consist of letters and digits of ASCII; every text contains the empty word.
+        """
 
     def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
         """The files that have a chunk of another scope, or a chunk without one of the tags."""

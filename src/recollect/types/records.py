@@ -119,6 +119,10 @@ class Provenance:
         """As fields of a record."""
         return {"origin": self.origin, "author": self.author, "author_session": self.author_session}
 
+    def as_detail(self) -> dict[str, str]:
+        """As fields of an event, without those that are not set; none for the user."""
+        return {} if self == Provenance() else {name: value for name, value in self.as_dict().items() if value}
+
 
 _DISTRUST: Mapping[str, int] = {"user": 0, "file": 0, "agent": 1}
 
@@ -284,6 +288,7 @@ class Supersede:
     by: str
     at: datetime | None = None
     made: bool = False
+    writer: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +297,7 @@ class Forget:
 
     id: str
     purge: bool = False
+    writer: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,8 @@ class RankedList:
     filter, where that is known, and `strength` turns a score into evidence for a match (`ranking.Evidence`). `lag` is
     how many records its index lacks, where that is known. An index leaves `source` empty; the source that asked it
     fills in its own name. `unknown` are the terms of the query that no visible record has, and `also` words that were
-    searched in their place. `excerpt` makes the snippet of a record; it is called only for results that are shown.
+    searched in their place; `read_as` is the text of the query with such words, if the source embedded that. `excerpt`
+    makes the snippet of a record; it is called only for results that are shown.
     """
 
     source: str
@@ -186,6 +187,7 @@ class RankedList:
     lag: int | None = None
     unknown: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    read_as: str = ""
     warnings: tuple[str, ...] = ()
     error: Exception | None = None
     took_ms: float = 0.0
@@ -237,7 +239,7 @@ class Result:
     fused: float
     base: float
     shares: Mapping[str, Contribution]
-    excerpt: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    excerpt: Callable[[Record], str] | None = field(default=None, repr=False, compare=False)
     similarity: float | None = None
     freshness: str | None = None
     confidence: float | None = None
@@ -248,7 +250,11 @@ class Result:
     @property
     def snippet(self) -> str:
         """The part of the text that matches, computed on demand."""
-        return self.excerpt() if self.excerpt else ""
+        return self.excerpt(self.record) if self.excerpt else ""
+
+    def snippet_of(self, text: str) -> str:
+        """The part that matches of a text which says the same as the record."""
+        return self.excerpt(replace(self.record, text=text)) if self.excerpt else ""
 
     @property
     def total(self) -> float:
@@ -354,7 +360,10 @@ GRADES = ((200.0, "strict"), (600.0, "acceptable"), (1000.0, "slow"))
 
 @dataclass(frozen=True, slots=True)
 class SourceTrace:
-    """How one source did: `ok`, or `failed`, `timeout` or `skipped` with a reason."""
+    """How one source did: `ok`, or `failed`, `timeout` or `skipped` with a reason.
+
+    `read_as` is the text that it embedded, if words of the query were misspelled.
+    """
 
     name: str
     status: str
@@ -362,6 +371,7 @@ class SourceTrace:
     took_ms: float = 0.0
     reason: str = ""
     trust: float = 1.0
+    read_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

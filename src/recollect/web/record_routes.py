@@ -11,15 +11,17 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.responses import Response
 
 from recollect.analysis import matching_words
 from recollect.errors import Forbidden
 from recollect.ingest.documents import MARKDOWN
 from recollect.memory import Memory
 from recollect.memory.changes import chain
-from recollect.memory.folders import Excerpt
-from recollect.memory.payloads import MOST_NAME, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
+from recollect.memory.originals import Excerpt
+from recollect.memory.payloads import MOST_NAME, RecallBlock, RelatedAnswer, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
+from recollect.memory.related import MOST_SIMILAR, SIMILAR
 from recollect.memory.resemblance import resembling
 from recollect.memory.shapes import (
     answer_dict,
@@ -47,6 +49,10 @@ LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
 LIGHT_LISTED = 200  # a longer list is a heavy request
 ROLLED_BACK = 100  # records of each kind that the answer to a rollback shows; all are counted
 OTHERS = ("query", "explain", "tokens", "target")  # fields of bodies that are no options of `Memory.search`
+
+PDF, BYTES = "application/pdf", {"type": "string", "format": "binary"}
+INERT = {"Content-Disposition": "inline", "Content-Security-Policy": "sandbox; default-src 'none'"}
+"""Headers of a file that anybody may have written: as a document of its own it has no origin, and can load nothing."""
 
 search_router = APIRouter(tags=["search"])
 
@@ -276,6 +282,12 @@ def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
     return Json(asdict(memory.excerpt(id)))
 
 
+@router.get("/v1/pdf/{id:anything}", response_class=Response, responses={200: {"content": {PDF: {"schema": BYTES}}}})
+def get_pdf(id: RecordId, memory: Named) -> Response:  # noqa: A002
+    """The PDF file of a chunk, to be opened at its page: `#page=12`."""
+    return Response(memory.pdf(id), media_type=PDF, headers=INERT)
+
+
 _READING = model("Reading", id=str, path=str | None, lines=list[int] | None, freshness=str | None, nodes=list[Any])
 
 
@@ -294,6 +306,26 @@ def get_reading(id: RecordId, memory: Named) -> Json:  # noqa: A002
     else:
         content = nodes(record.text)
     return Json({"id": id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
+
+
+_SIMILAR_NOTES = "How many similar notes."
+
+
+@router.get("/v1/related/{id:anything}", **documented(RelatedAnswer))
+async def get_related(
+    id: RecordId,  # noqa: A002
+    asker: Reads,
+    memory: Named,
+    request: Request,
+    limit: Annotated[int, Query(ge=0, le=MOST_SIMILAR, description=_SIMILAR_NOTES)] = SIMILAR,
+) -> Json:
+    """The notes that a record or a file links to, those that link to it, and similar ones. A file is named by path."""
+    run = request.app.state.searches.run
+    return Json(await run(asker.caller, _bounded, limits(asker.caller), _related, memory, id, limit))
+
+
+def _related(memory: Memory, work: Work, target: str, limit: int) -> bytes:
+    return encoded(memory.related(target, limit=limit, work=work).as_dict())
 
 
 @router.get("/v1/image/{id:anything}", **documented(model("Image", media_type=str, base64=str)))

@@ -6,11 +6,13 @@ Nothing that somebody wrote becomes HTML: raw HTML in a note is text, and only t
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from markdown_it import MarkdownIt
     from markdown_it.tree import SyntaxTreeNode
 
     from recollect.memory.conversations import StoredTurn
@@ -28,14 +30,22 @@ FRONT_MATTER = re.compile(r"---\n.*?\n(---|\.\.\.)\n", re.DOTALL)
 
 def nodes(text: str, first_line: int = 1) -> list[Node]:
     """The blocks of a text. Each knows its lines, counted from `first_line`; front matter is left out."""
-    from markdown_it import MarkdownIt
     from markdown_it.tree import SyntaxTreeNode
 
     if first_line == 1 and (head := FRONT_MATTER.match(text)):
         first_line += head[0].count("\n")
         text = text[head.end() :]
+    return [node for child in SyntaxTreeNode(_parser().parse(text)).children for node in _nodes(child, first_line)]
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """One parser for all texts. Parsers refer to themselves: unused ones stay in memory until a full collection."""
+    from markdown_it import MarkdownIt
+
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-    return [node for child in SyntaxTreeNode(parser.parse(text)).children for node in _nodes(child, first_line)]
+    parser.parse("text")  # its rules are complete before another thread uses it
+    return parser
 
 
 def code_nodes(text: str, first_line: int) -> list[Node]:

@@ -1,6 +1,7 @@
 """`recollect hook`: hooks installed in the programs' settings, and sessions stored without delaying anybody."""
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -129,6 +130,43 @@ def test_other_settings_stay(program, tmp_path):
     assert "recall --hook --user=ada" in settings["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"]
     assert program("uninstall", "claude-code")[0] == 0
     assert json.loads(place.read_text()) == before
+
+
+def test_hook_names_the_whole_path_of_an_environment(program, tmp_path, monkeypatch):
+    """A shell without the environment runs it, also with a blank and a quote in its path; a new one replaces it."""
+    script = tmp_path / "it's my env" / "recollect"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\necho "ran $*"\n')
+    script.chmod(0o755)
+    place = tmp_path / PLACES["claude-code"]
+    monkeypatch.setattr("recollect.integrations.hooks.executable", lambda: [str(script)])
+    for path in ("/usr/bin:/bin", f"{script.parent}:/usr/bin:/bin"):  # another shell, and the active environment
+        monkeypatch.setenv("PATH", path)
+        code, _, err = program("install", "claude-code")
+        assert (code, f"the hooks run {script}" in " ".join(err.split())) == (0, True)
+        (group,) = json.loads(place.read_text())["hooks"]["UserPromptSubmit"]
+        ran = subprocess.run(
+            ["/bin/sh", "-c", group["hooks"][0]["command"]], env={}, capture_output=True, text=True, check=False
+        )
+        assert (ran.returncode, ran.stdout) == (0, "ran recall --hook\n")
+    assert program("uninstall", "claude-code")[0] == 0
+    assert json.loads(place.read_text()) == {}
+
+
+def test_hook_names_the_command_that_is_on_the_path(program, tmp_path, monkeypatch):
+    """As pipx and uv install it: a link in a folder of its own, beside no environment."""
+    script, link = tmp_path / "env" / "recollect", tmp_path / "bin" / "recollect"
+    for folder in (script.parent, link.parent):
+        folder.mkdir()
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    link.symlink_to(script)
+    monkeypatch.setattr("recollect.integrations.hooks.executable", lambda: [str(script)])
+    monkeypatch.setenv("PATH", f"{link.parent}:/usr/bin:/bin")
+    code, out, err = program("install", "claude-code", "--print")
+    assert (code, err) == (0, "")
+    line = json.loads(out)["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"]
+    assert line == "command -v recollect >/dev/null 2>&1 && recollect recall --hook; exit 0"
 
 
 def test_broken_settings_are_left_alone(program, tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect import Memory, Scope
+from recollect import Memory
 from recollect.models.embedders import open_embedder
 from recollect.stores.lance import vectors
 from recollect.stores.lance.table import LanceTable
@@ -170,15 +170,6 @@ def test_vectors_can_be_read_by_record(opened: Opened, url: str, path: object) -
     here, there = ours.embeddings.vectors(wanted), theirs.embeddings.vectors(wanted)
     assert here.keys() == there.keys() == set(wanted)
     assert all(np.array_equal(here[key], there[key]) for key in wanted)
-
-
-def test_search_returns_only_its_scope(opened: Opened, url: str) -> None:
-    """In a shared store."""
-    memory = opened(url)
-    memory.add_many({"text": f"heron {i}", "user": f"u{i % 2}"} for i in range(60))
-    found = memory.search("heron", sources=["vector"], scope=Scope("u1"), limit=60).results
-    assert len(found) == 30
-    assert {result.record.scope.user for result in found} == {"u1"}
 
 
 def state(memory: Memory) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -40,9 +41,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     beginnings: list[str] = []
     first = database.ConnectionPool._first
 
-    def counted(pool: database.ConnectionPool, *statements: Condition) -> object:
+    def counted(pool: database.ConnectionPool, statements: Sequence[Condition], then: Any) -> object:
         beginnings.append(statements[0][0])
-        return first(pool, *statements)
+        return first(pool, statements, then)
 
     monkeypatch.setattr(database.ConnectionPool, "_first", counted)
     return beginnings

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import urllib.request
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -17,6 +19,7 @@ from recollect.config import Settings
 
 pytestmark = pytest.mark.xdist_group("browser")
 
+HERONS = Path(__file__).parents[2] / "ingest" / "readers" / "files" / "chromium.pdf"
 PHONE = 360
 ODD = "an odd/id?with=#marks %20"
 LINE = "The pilot boat leaves at slack water."
@@ -38,6 +41,7 @@ def site(home):
     gone.write_text("# Gone\n\nThe lighthouse was sold.\n")
     rows = [*(f"Berth {number} is dredged." for number in range(1, 90)), "", "# Pilot", "", LINE, "", "# After", ""]
     long.write_text("\n".join([*rows, *(f"Row {number} of the tide table." for number in range(90))]))
+    shutil.copy(HERONS, home / "harbour" / "herons.pdf")
     with Memory.open(store, embedder="hashing:64", settings=Settings()) as memory:
         memory.index(home / "harbour")
         memory.add("Buoys are painted in March.", id=ODD)
@@ -505,3 +509,12 @@ def test_nothing_scrolls_sideways_on_a_phone(stand, state):
     """No view is wider than a phone, whatever it contains."""
     page = stand(state, width=PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+
+
+def test_pdf_opens_at_the_page_of_the_record(read, site, ask):
+    """The link names the page, and the server sends the file."""
+    chunk = ask("POST", "/v1/search", {"query": "wading birds of rivers"})["results"][0]
+    page = read(chunk)
+    link = page.get_by_role("link", name="Open page 1 of the PDF")
+    playwright.expect(link).to_have_attribute("href", f"/v1/pdf/{chunk['id']}#page=1")
+    assert page.request.get(site + link.get_attribute("href")).body() == HERONS.read_bytes()

@@ -59,6 +59,9 @@ def site(home):
         f"## Rookery {number}\n\n" + "Herons nest in the tall alders of the rookery. " * 30 for number in (1, 2, 3)
     )
     (home / "long" / "herons.md").write_text("# Herons\n\n" + "\n\n".join(parts), encoding="utf-8")
+    (home / "long" / "alders.md").write_text(
+        "# Alders\n\nTall trees of the fen, see [[Herons]] <b>.\n", encoding="utf-8"
+    )
     with Memory.open(home / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
         memory.index(home / "long")
     with serving.serving(home / "memory.db", home) as address:
@@ -335,6 +338,20 @@ def test_headings_of_one_level_stay_equal_in_a_note(visit):
     page.locator(".reading .prose h3").first.wait_for()
     tags = "[...document.querySelectorAll('.reading .prose :is(h2, h3, h4, h5, h6)')].map((one) => one.tagName)"
     assert page.evaluate(tags) == ["H2", "H3", "H3", "H3"]
+
+
+def test_related_notes_are_listed_below_the_note(visit, violations):
+    """A note is read with what it links to and what links to it; a link leads on, and back."""
+    page = visit("#/search?q=alders+fen+trees", width=1300)
+    related = page.locator(".reading .related")
+    related.get_by_role("heading", name="Links to").wait_for()
+    assert related.locator("li").first.inner_text() == "Herons › Rookery 1 line 3: [[Herons]]"
+    assert [one for one in violations(page) if one[1] in SERIOUS] == []
+    related.get_by_role("link", name="Herons").first.click()
+    related = page.locator(".record .related")
+    related.get_by_role("heading", name="Linked from").wait_for()
+    assert "Alders line 3: [[Herons]]" in related.inner_text()
+    assert page.said == []
 
 
 def test_why_not_names_the_stage_and_applies_the_advice(visit):

@@ -83,20 +83,15 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
         if warning := bias(Path(dataset)):
             notice(f"note: {warning}; do not choose settings by them alone")
         sets = read_dataset(Path(dataset), split=options["split"])
-        return Path(dataset).resolve().name, _as_files(sets) if options.get("as_files") else sets
+        if options.get("as_files") and any(one.own for one in sets):
+            raise UsageError("--as-files needs a set with a corpus.jsonl", hint=AS_FILES)
+        return Path(dataset).resolve().name, [replace(one, as_files=bool(options.get("as_files"))) for one in sets]
     if options.get("as_files"):
         raise UsageError("--as-files needs the folder of a set", hint=AS_FILES)
     if not qrels or (asking and not queries):
         hint = "name the folder of a set, or --queries FILE --qrels FILE for your own store"
         raise UsageError("there is nothing to measure on", hint=hint)
     return Path(qrels).stem, [read_judged(Path(queries) if queries else None, Path(qrels), Path(qrels).stem)]
-
-
-def _as_files(sets: list[Dataset]) -> list[Dataset]:
-    """Have the documents of sets indexed as files."""
-    if any(one.own for one in sets):
-        raise UsageError("--as-files needs a set with a corpus.jsonl", hint=AS_FILES)
-    return [replace(one, as_files=True) for one in sets]
 
 
 def open_set(options: Mapping[str, Any], ranking: Mapping[str, Any], dataset: Dataset) -> Memory:

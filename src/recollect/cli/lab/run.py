@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli import flags
+from recollect.cli import flags, lab
 from recollect.cli.flags import command, filters_of, load_settings, read_input, search_flags
-from recollect.cli.lab import (
-    as_files_option,
-    dataset_options,
-    eval_,
-    interval,
-    open_set,
-    print_findings,
-    question_options,
-    read_sets,
-)
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import FailedError, UsageError
 
@@ -34,9 +24,9 @@ TIMED = "100"  # the default number of timed searches
 SIGNIFICANT = 0.05
 REPORT_HINT = "recollect eval run … --json > run.json, and likewise sweep and overlap; or the folder of a set"
 
+# The studies that `report` runs on a set, with and without an embedder.
 HYBRID = (("run", "--compare", "keyword,vector,rrf,weighted,default", "--latency"), ("sweep",), ("overlap",))
 KEYWORD = (("run", "--compare", "keyword", "--latency"),)
-"""The studies that `report` runs on a set, with and without an embedder."""
 
 _external = click.option(
     "--run", "external", multiple=True, metavar="[NAME=]FILE", help="Also score this run; repeatable."
@@ -44,8 +34,8 @@ _external = click.option(
 
 
 @command()
-@dataset_options
-@as_files_option
+@lab.dataset_options
+@lab.as_files_option
 @_external
 @click.option("--measures", "-m", multiple=True, metavar="NAMES", help="nDCG@10 R@5 AP P@1 … (nDCG@10 R@20 RR@10).")
 @click.option("--compare", default="default", metavar="NAMES", help="keyword, vector, rrf, weighted, default; none.")
@@ -81,7 +71,7 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
 @command()
 @click.argument("new", required=False, metavar="[REPORT_OR_DATASET]")
 @click.option("--baseline", required=True, metavar="FILE", help="The report to compare with: eval run … --save FILE.")
-@question_options
+@lab.question_options
 @_external
 @search_flags
 def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
@@ -114,14 +104,14 @@ def _measure(
 ) -> tuple[dict[str, Any], list[Trial], list[MeasuredCorpus]]:
     from recollect.evaluation.trials import make_report, read_external, run_trials
 
-    name, sets = read_sets(dataset, options, asking=bool(plan.systems))
+    name, sets = lab.read_sets(dataset, options, asking=bool(plan.systems))
     ranking = {**flags.search_options(options), "limit": None}  # the plan says how many results are scored
     questions, external = {key for one in sets for key in one.qrels}, []
     for word in options["external"]:
         title, _, file = ("", "", word) if Path(word).is_file() else word.rpartition("=")
         data = read_input(file, "--run FILE, or --run NAME=FILE")
         external.append(read_external(title or Path(file).stem, file, data, questions))
-    opener = partial(open_set, options, ranking)
+    opener = partial(lab.open_set, options, ranking)
     trials, corpora = run_trials(plan, sets, opener, external=external, progress=progress)
     settings = load_settings(options, ranking).settings
     return make_report(name, plan, settings, trials, corpora, split=options["split"]), trials, corpora
@@ -151,7 +141,7 @@ def _save(
 
 
 def _print_report(report: Mapping[str, Any]) -> None:
-    print_findings(report, "systems", "latency")
+    lab.print_findings(report, "systems", "latency")
     data, model = report["data"], report["settings"]["embedder"] or "runs alone"
     split = f" ({data['split']})" if data["split"] else ""
     corpora = f" in {len(data['corpora'])} corpora" if len(data["corpora"]) > 1 else ""
@@ -167,7 +157,7 @@ def _print_checks(checks: Sequence[Mapping[str, Any]], fell: int) -> None:
     rows = [("system", "measure", "before", "after", "difference", "p", "")]
     for check in checks:
         before, after, p = (f"{check[name]:.4f}" for name in ("before", "after", "p"))
-        difference = interval(check["difference"], signed=True)
+        difference = lab.interval(check["difference"], signed=True)
         rows.append((check["system"], check["measure"], before, after, difference, p, _verdict(check)))
     print_table(rows)
     outcome = f"{fell} of {len(checks)} fell" if fell else "nothing fell significantly"
@@ -231,9 +221,9 @@ def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, A
     root = click.get_current_context().find_root()
     for name, *words in KEYWORD if load_settings(options).settings.embedder == "none" else HYBRID:
         notice(f"eval {name} {source}")
-        study = eval_.make_context("eval", [name, source, *words, *extra, "--json"], parent=root)
+        study = lab.eval_.make_context("eval", [name, source, *words, *extra, "--json"], parent=root)
         with contextlib.redirect_stdout(io.StringIO()) as output, study:
-            eval_.invoke(study)
+            lab.eval_.invoke(study)
         yield dict(json.loads(output.getvalue()))
 
 
@@ -259,23 +249,23 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     set_options = sets.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
     path = Path(folder).expanduser()
     with flags.open_memory(options, reads=True) as memory:
-        made = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
-    emit(as_json, made, partial(_print_set, made, plan))
+        report = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
+    emit(as_json, report, partial(_print_set, report, plan))
     return 0
 
 
-def _print_set(made: Mapping[str, Any], plan: bool) -> None:
+def _print_set(report: Mapping[str, Any], plan: bool) -> None:
     from recollect.evaluation.sets import LEGEND, leak_cells
 
-    if made["leakage"]:
-        print_table(leak_cells(made["leakage"]))
+    if report["leakage"]:
+        print_table(leak_cells(report["leakage"]))
         for name, meaning in LEGEND.items():
             notice(f"{name}: {meaning}")
-    sides, kinds = made["sides"], ", ".join(f"{count:,} {kind}" for kind, count in made["kinds"].items())
+    sides, kinds = report["sides"], ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
     uses = f"{sides['test']:,} to report on, {sides['dev']:,} to try settings on"
-    echo(f"{'would be' if plan else plain(made['folder'])}: {sum(sides.values()):,} questions ({kinds}); {uses}")
+    echo(f"{'would be' if plan else plain(report['folder'])}: {sum(sides.values()):,} questions ({kinds}); {uses}")
     if plan:
-        calls = f"{made['calls']:,} calls of the language model, about {made['tokens']:,} tokens to send; "
-        echo(f"{calls if made['calls'] else ''}nothing was sent or written")
-    for warning in made["warnings"]:
+        calls = f"{report['calls']:,} calls of the language model, about {report['tokens']:,} tokens to send; "
+        echo(f"{calls if report['calls'] else ''}nothing was sent or written")
+    for warning in report["warnings"]:
         notice(f"note: {warning}")

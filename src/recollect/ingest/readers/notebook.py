@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Any
 
 from recollect.ingest.discovery import decode
+from recollect.ingest.markdown import top_blocks
 from recollect.ingest.readers import MAX_PARTS, DocumentText, TextBlock, Unreadable
 
 MAX_OUTPUT = 2_000  # characters of one output; a longer one is data
@@ -64,22 +65,11 @@ def _text(value: object) -> str:
 
 def _markdown_blocks(text: str, part: int) -> Iterator[TextBlock]:
     """The top-level blocks of a text, each with what follows it up to the next one."""
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark").enable("table")
-    parser.core.ruler.enableOnly(["normalize", "block"])
-    lines = text.split("\n")
-    tokens = parser.parse(text)
-    starts = [
-        (token.map[0], token.map[1], token, inner)
-        for token, inner in pairwise((*tokens, *tokens[-1:]))
-        if token.level == 0 and token.map and token.nesting >= 0
-    ]
-    for (start, end, token, inner), below in zip(
-        starts, [*(start for start, *_ in starts[1:]), len(lines)], strict=True
-    ):
-        if token.type == "heading_open":
-            yield TextBlock(" ".join(inner.content.split()), part, int(token.tag[1]))
-            start = end  # noqa: PLW2901
-        if any(map(str.strip, lines[start:below])):
-            yield TextBlock("\n".join(lines[start:below]).strip("\n"), part, is_table=token.type == "table_open")
+    lines, blocks = text.split("\n"), top_blocks(text)
+    for block, below in zip_longest(blocks, blocks[1:]):
+        start, end = block.start, below.start if below else len(lines)
+        if block.level:
+            yield TextBlock(" ".join(block.heading.split()), part, block.level)
+            start = block.end
+        if any(map(str.strip, lines[start:end])):
+            yield TextBlock("\n".join(lines[start:end]).strip("\n"), part, is_table=block.kind == "table_open")

@@ -32,10 +32,8 @@ class LanceStore(SqliteStore):
 
     def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
         if find_spec("lancedb") is None:
-            raise UsageError(
-                "a store with LanceDB needs the package 'lancedb', which is not installed",
-                hint=f"pip install '{DISTRIBUTION}[lancedb]'",
-            )
+            message = "a store with LanceDB needs the package 'lancedb', which is not installed"
+            raise UsageError(message, hint=f"pip install '{DISTRIBUTION}[lancedb]'")
         self.url = parse_url(url)
         super().__init__(self.url.truth, language=language, read_only=read_only)
         self.spaces: LanceSpaces = LanceSpaces(self._database, self._index, self.url)
@@ -60,7 +58,7 @@ class LanceStore(SqliteStore):
 
 
 class LanceSpaces(SqliteSpaces):
-    """The vector spaces of one store. The file says which exist."""
+    """The vector spaces of one store, which the file lists."""
 
     def __init__(self, database: Any, index: Any, url: LanceUrl) -> None:
         super().__init__(database, index)
@@ -89,21 +87,19 @@ class LanceContents(SqliteContents):
     """Dump and load the file, which has all vectors."""
 
     _spaces: LanceSpaces
-    file = None  # an earlier version kept vectors elsewhere, which only `snapshot` has
+    file = None  # a copy of the file may lack vectors that an earlier version stored in LanceDB only
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[SqlSnapshot]:
-        """The contents of the file, after vectors that an earlier version kept in LanceDB only were copied into it."""
+        """The contents of the file. Vectors that an earlier version stored in LanceDB only are copied into it first."""
         for index in self._spaces.all():
             with contextlib.suppress(TableLost):
                 index.updater.adopt()
         with super().snapshot() as snapshot:
             old = "lance_held" in vector_tables(snapshot.connection)
             if old and snapshot.connection.execute("SELECT EXISTS (SELECT 1 FROM lance_held)").get:
-                raise StoreError(
-                    "some vectors of this store are in LanceDB only and cannot be read",
-                    hint="open the store for writing while its object storage can be reached",
-                )
+                hint = "open the store for writing while its object storage can be reached"
+                raise StoreError("some vectors of this store are in LanceDB only and cannot be read", hint=hint)
             yield snapshot
 
     def finish(self, progress: Progress | None = None) -> None:
@@ -146,10 +142,10 @@ class LanceKind(StoreKind):
 
         def look() -> list[Finding]:
             findings = list(health.vectors(url.truth, examination, vector_tables))
-            if find_spec("lancedb") is None:
-                return findings  # the check of packages reports that
-            with health.looking(url.truth) as connection:
-                return [*findings, *_tables(url, examination, connection)]
+            if find_spec("lancedb") is not None:  # the check of packages reports a missing one
+                with health.looking(url.truth) as connection:
+                    findings += _tables(url, examination, connection)
+            return findings
 
         health.require_readable(url.truth)
         return health.steadily(url.truth, look)
@@ -185,7 +181,7 @@ def _table(url: LanceUrl, examination: Examination, space: VectorSpace, state: T
 
 
 def _count(url: LanceUrl, space: VectorSpace, state: TableState) -> int:
-    """How many vectors the table has. A thread asks, so that a bucket that does not answer delays nobody for long."""
+    """The number of vectors in the table. A thread reads it, so that slow object storage does not block the check."""
     if not url.remote and not Path(url.dataset).is_dir():
         raise TableLost  # LanceDB would create the folder
     answer: Future[int] = Future()
@@ -200,10 +196,8 @@ def _count(url: LanceUrl, space: VectorSpace, state: TableState) -> int:
     try:
         return answer.result(WAIT_S)
     except TimeoutError:
-        raise StoreError(
-            f"{url.dataset} has not answered for {WAIT_S:g} s",
-            hint="check endpoint, region and keys (AWS_ACCESS_KEY_ID, …); keyword search works without it",
-        ) from None
+        hint = "check endpoint, region and keys (AWS_ACCESS_KEY_ID, …); keyword search works without it"
+        raise StoreError(f"{url.dataset} has not answered for {WAIT_S:g} s", hint=hint) from None
 
 
 def _update(url: str, reporter: Reporter) -> None:

@@ -24,21 +24,13 @@ from recollect.registry import missing_package
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
-BATCH = 2_000
-"""Vectors that stay in the file before they are committed to LanceDB together. Searches compare them directly."""
-
+BATCH = 2_000  # vectors that are committed to LanceDB together; until then they are compared in the file
 INDEX_FROM = 20_000  # rows from which on an approximate index is built. A scan of fewer rows takes about 15 ms.
-
 PROBES = 32
-BITS = 1
-"""Bits per dimension in the index. One bit is the fastest to build and to search; candidates are measured again."""
-
-KEPT_VERSIONS = timedelta(minutes=1)
-"""How long the files of old versions are kept for open readers. A reader whose version is gone takes the latest."""
-
+BITS = 1  # per dimension in the index: the fastest to build and to search, since candidates are measured again
+KEPT_VERSIONS = timedelta(minutes=1)  # how long open readers find the files of old versions; then they take the latest
 NO_LIMIT = 1_000_000_000
 MAX_MESSAGE = 300
-
 PURPOSE = "store"  # of connections to object storage, where calls are counted
 
 _FAILURES = (RuntimeError, ValueError, OSError)
@@ -77,10 +69,8 @@ def parse_url(url: str) -> LanceUrl:
     where, _, query = url.partition("://")[2].partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options.keys() - set(_PARAMETERS):
-        raise UsageError(
-            f"a LanceDB URL has no parameter {name!r}; it has {', '.join(_PARAMETERS)}",
-            hint="keys for object storage come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
-        )
+        hint = "keys for object storage come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
+        raise UsageError(f"a LanceDB URL has no parameter {name!r}; it has {', '.join(_PARAMETERS)}", hint=hint)
     if not where:
         raise UsageError("the URL names no folder", hint=f"for example {_EXAMPLES}")
     batch, truth = options.get("batch", str(BATCH)), options.get("truth")
@@ -141,13 +131,10 @@ class LanceTable:
     """The vectors of one space in LanceDB, by number. Safe to use from many threads."""
 
     def __init__(self, url: LanceUrl, name: str, dimension: int) -> None:
-        self.name = name
-        self._url = url
-        self._dimension = dimension
+        self.name, self._url, self._dimension = name, url, dimension
         self._lock = threading.Lock()
         self._table: Any = None
-        self._version = 0
-        self._count = 0
+        self._version = self._count = 0
 
     def nearest(self, vector: Vector, count: int, version: int, *, exact: bool) -> NDArray[np.int64]:
         """Numbers of the nearest vectors, nearest first. Without `exact` the order is that of the index."""
@@ -245,10 +232,9 @@ class LanceTable:
             try:
                 return query(table)
             except _FAILURES:
-                table = self.latest()
-                if table is None:
+                if (table := self.latest()) is None:
                     raise TableLost from None
-            return query(table)
+                return query(table)
 
     def _at_least(self, version: int) -> Any:
         table = self._table
@@ -280,10 +266,9 @@ class LanceTable:
             self._table = None
             if not self._url.remote:
                 raise TableLost from error
-            raise StoreError(
-                f"the vectors at {self._url.dataset} cannot be used: {short_message(error)}",
-                hint="check the address, the keys (AWS_ACCESS_KEY_ID, …) and the region; keyword search still works",
-            ) from error
+            message = f"the vectors at {self._url.dataset} cannot be used: {short_message(error)}"
+            hint = "check the address, the keys (AWS_ACCESS_KEY_ID, …) and the region; keyword search still works"
+            raise StoreError(message, hint=hint) from error
 
 
 def short_message(error: BaseException | None) -> str:

@@ -27,14 +27,10 @@ from recollect.stores.rows import meta, set_meta
 from recollect.stores.sqlite.database import Database
 
 MAX_COMMIT = 20_000  # vectors in one commit: 30 MB with 384 dimensions
-
+# The table is optimized after this many commits, or when this many vectors (at least this share of all) are not in
+# the index. Vectors outside the index are scanned, and optimizing rewrites much of the table.
 OPTIMIZE_COMMITS, OPTIMIZE_VECTORS, OPTIMIZE_SHARE = 100, 10_000, 0.1
-"""The table is optimized after this many commits, or when this many vectors (at least this share of all) are not in
-the index. Vectors outside the index are scanned, and optimizing rewrites much of the table."""
-
-MIN_COMMIT = 500
-"""Vectors that are committed when an embedding run ends. Fewer stay in the file, where a search compares them all."""
-
+MIN_COMMIT = 500  # vectors that are committed when an embedding run ends; a search compares fewer in the file
 LOCK_SECONDS = 600
 RETRY_SECONDS = 30  # pause after a failed commit, so that unreachable object storage does not slow down every write
 
@@ -86,10 +82,7 @@ class TableUpdater:
     """Keeps the LanceDB table of one space up to date with the file."""
 
     def __init__(self, database: Database, url: LanceUrl, space: int, dimension: int) -> None:
-        self.url = url
-        self._database = database
-        self._space = space
-        self._dimension = dimension
+        self.url, self._database, self._space, self._dimension = url, database, space, dimension
         self._lock = threading.Lock()
         self._table: LanceTable | None = None
         self._retry_at = 0.0
@@ -144,28 +137,27 @@ class TableUpdater:
                     self._commit_all(optimize=True)
 
     def adopt(self) -> None:
-        """Copy vectors that an earlier version kept in LanceDB only (`lance_held`) into the file."""
+        """Copy vectors that an earlier version stored in LanceDB only (`lance_held`) into the file."""
         if self._adopted or self._database.read_only:
             return
-        if self._held(1):
-            with self._locked(LOCK_SECONDS):
-                while passages := self._held(self.url.batch):
-                    state = self.state()
-                    vectors = self.table(state).fetch(np.array(list(passages)), state.version)
-                    if len(vectors.numbers) < len(passages):
-                        raise TableLost
-                    rows = [
-                        (number, self._space, passages[number], vector.astype("<f4").tobytes())
-                        for number, vector in zip(vectors.numbers.tolist(), vectors.matrix, strict=True)
-                    ]
-                    with self._database.write() as connection:
-                        # The vector of a record that was purged in the meantime is not brought back.
-                        connection.executemany(
-                            "INSERT OR IGNORE INTO embeddings (number, space, passage, vector)"
-                            " SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?3)",
-                            rows,
-                        )
-                        connection.executemany("DELETE FROM lance_held WHERE number = ?", [row[:1] for row in rows])
+        with self._locked(LOCK_SECONDS) if self._held(1) else contextlib.nullcontext():
+            while passages := self._held(self.url.batch):
+                state = self.state()
+                vectors = self.table(state).fetch(np.array(list(passages)), state.version)
+                if len(vectors.numbers) < len(passages):
+                    raise TableLost
+                rows = [
+                    (number, self._space, passages[number], vector.astype("<f4").tobytes())
+                    for number, vector in zip(vectors.numbers.tolist(), vectors.matrix, strict=True)
+                ]
+                with self._database.write() as connection:
+                    # The vector of a record that was purged in the meantime is not restored.
+                    connection.executemany(
+                        "INSERT OR IGNORE INTO embeddings (number, space, passage, vector)"
+                        " SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?3)",
+                        rows,
+                    )
+                    connection.executemany("DELETE FROM lance_held WHERE number = ?", [row[:1] for row in rows])
         self._adopted = True
 
     def _held(self, limit: int) -> dict[int, bytes]:
@@ -227,10 +219,8 @@ class TableUpdater:
             if not len(np.setdiff1d(self._file_numbers(state.number), self.table(state).numbers(state.version))):
                 return
         if self.url.remote and state.dataset != self.url.dataset:  # probably a mistyped address
-            raise StoreError(
-                f"the vectors of {self._database.path} are at {state.dataset}, not at {self.url.dataset}",
-                hint="use that address, or move the data there and try again",
-            )
+            message = f"the vectors of {self._database.path} are at {state.dataset}, not at {self.url.dataset}"
+            raise StoreError(message, hint="use that address, or move the data there and try again")
         _log.warning("the LanceDB table at %s is missing or damaged; building it again", self.url.dataset)
         self._start_new_table(state)
 
@@ -244,14 +234,11 @@ class TableUpdater:
 
     def _file_numbers(self, up_to: int = sys.maxsize) -> NDArray[np.int64]:
         with self._database.read() as connection:
-            rows = [
-                number
-                for table in vector_tables(connection)
-                for (number,) in connection.execute(
-                    f"SELECT number FROM {table} WHERE space = ? AND number <= ?", (self._space, up_to)
-                )
+            queries = [
+                f"SELECT number FROM {name} WHERE space = ?1 AND number <= ?2" for name in vector_tables(connection)
             ]
-        return np.array(rows, dtype=np.int64)
+            rows: Any = connection.execute(" UNION ALL ".join(queries), (self._space, up_to)).fetchall()
+        return np.array([number for (number,) in rows], dtype=np.int64)
 
     @contextlib.contextmanager
     def _locked(self, patience: float) -> Iterator[None]:

@@ -24,20 +24,13 @@ from recollect.types import Filter, RankedList, VectorSpace
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
-SCAN_UP_TO = 2_000  # visible vectors that are all compared without asking LanceDB
-
-CANDIDATES, MORE_CANDIDATES = 4, 200
-"""Candidates per wanted result, and how many more. The order of the index is rough; candidates are measured again."""
-
-OVERSAMPLING = 1.2
-"""Factor on the number that LanceDB is asked for, beyond what the share of visible vectors makes necessary."""
-
+SCAN_UP_TO = 2_000  # up to this many visible vectors are all compared without asking LanceDB
+CANDIDATES, MORE_CANDIDATES = 4, 200  # candidates per result, and how many more: LanceDB's order is approximate
+OVERSAMPLING = 1.2  # factor on the number of candidates, beyond what the share of visible vectors makes necessary
 MARGIN = 1e-5  # more than the error of a cosine in single precision
 MAX_TRIES = 20
-PENDING_BATCHES = 4  # a search commits pending vectors itself when so many batches of them have piled up
-
+PENDING_BATCHES = 4  # a search commits pending vectors itself when there are this many batches of them
 CACHED_SETS = 8
-
 GONE, WITHOUT = -1, 0  # in place of a vector number: the record is forgotten, or has no vector yet
 
 
@@ -45,12 +38,7 @@ class LanceVectors(SqliteVectors):
     """Vector search in one space. Vectors are saved in the file, and looked up there."""
 
     def __init__(
-        self,
-        database: Database,
-        index: Index,
-        space: VectorSpace,
-        number: int,
-        updater: TableUpdater,
+        self, database: Database, index: Index, space: VectorSpace, number: int, updater: TableUpdater
     ) -> None:
         super().__init__(database, index, space, number)
         self.updater = updater
@@ -85,10 +73,10 @@ class LanceVectors(SqliteVectors):
                 "SELECT id, row FROM records WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
             )
             numbers = self._record_numbers(connection, sequence(connection))
-            wanted: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
-            fetched = self._fetch(connection, self._state(connection), np.unique(list(wanted.values())))
+            by_id: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
+            fetched = self._fetch(connection, self._state(connection), np.unique(list(by_id.values())))
         position = {int(number): at for at, number in enumerate(fetched.numbers)}
-        return {key: fetched.matrix[position[number]] for key, number in wanted.items()}
+        return {key: fetched.matrix[position[number]] for key, number in by_id.items()}
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
         with self._database.read() as connection:
@@ -103,8 +91,7 @@ class LanceVectors(SqliteVectors):
         self.updater.update_if_due()
 
     def _covered(self, connection: Connection, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        last = sequence(connection)
-        numbers = self._record_numbers(connection, last)
+        numbers = self._record_numbers(connection, sequence(connection))
         if where is not None:
             mask = self._index.visible(connection, where).by_row
             numbers = np.where(mask, numbers[: len(mask)], GONE)
@@ -115,28 +102,23 @@ class LanceVectors(SqliteVectors):
         if not self._database.read_only:
             self.updater.rebuild()
         elif self._without_lance:  # the vectors of an older store are not in the file
-            raise StoreError(
-                f"the vectors at {self.updater.url.dataset} are not those of {self._database.path}",
-                hint="take a newer copy of the file",
-            )
-        else:
-            self._without_lance = True
+            message = f"the vectors at {self.updater.url.dataset} are not those of {self._database.path}"
+            raise StoreError(message, hint="take a newer copy of the file")
+        self._without_lance = self._database.read_only
 
     def _state(self, connection: Connection) -> TableState:
         return TableState() if self._without_lance else TableState.load(connection, self._number)
 
     def _search(self, connection: Connection, vector: Vector, where: Filter, depth: int) -> RankedList:
-        last = sequence(connection)
-        view = self._index.view(connection)
-        visible = self._index.visible(connection, where)
-        records = self._visible_vectors(visible, self._record_numbers(connection, last))
+        view, visible = self._index.view(connection), self._index.visible(connection, where)
+        records = self._visible_vectors(visible, self._record_numbers(connection, sequence(connection)))
         state = self._state(connection)
         pending = self._pending_vectors(connection, state.number)
         pending = pending.only(_contained(pending.numbers, records.numbers))
         indexed = records.numbers[: np.searchsorted(records.numbers, state.number, side="right")]
-        query, wanted = vector.astype(np.float64), depth
+        query, reach = vector.astype(np.float64), depth
         while True:
-            count = CANDIDATES * wanted + MORE_CANDIDATES
+            count = CANDIDATES * reach + MORE_CANDIDATES
             near, rest = self._fetch(connection, state, self._nearest(state, indexed, vector, count)), pending
             if len(rest.numbers) > max(count, SCAN_UP_TO):
                 rest = rest.only(np.argpartition(-(rest.matrix @ vector), count)[:count])
@@ -150,7 +132,7 @@ class LanceVectors(SqliteVectors):
             # Records that tie for the last place must all be candidates: their age and id decide which is returned.
             if not floors or (len(matches.entries) == depth and max(floors) < matches.scores[-1] - 2 * MARGIN):
                 return matches
-            wanted *= 4
+            reach *= 4
 
     def _record_numbers(self, connection: Connection, last: int) -> NDArray[np.int64]:
         """The vector number of each record in this snapshot, whose last change is `last`.
@@ -239,10 +221,9 @@ class LanceVectors(SqliteVectors):
             limit *= 4
 
     def _fetch(self, connection: Connection, state: TableState, numbers: NDArray[np.int64]) -> NumberedVectors:
-        """Vectors from the file. Those that an earlier version kept in LanceDB only come from there."""
-        listed = (json.dumps(numbers.tolist()),)
-        among = "number IN (SELECT value FROM json_each(?))"
-        vectors = NumberedVectors.read(connection, self._space.dimension, among, listed)
+        """Vectors from the file. Those that an earlier version stored in LanceDB only come from there."""
+        condition, values = "number IN (SELECT value FROM json_each(?))", (json.dumps(numbers.tolist()),)
+        vectors = NumberedVectors.read(connection, self._space.dimension, condition, values)
         elsewhere = np.setdiff1d(numbers, vectors.numbers)
         if len(elsewhere):
             fetched = self.updater.table(state).fetch(elsewhere, state.version)

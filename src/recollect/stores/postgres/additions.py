@@ -7,10 +7,7 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
-import psycopg
-from psycopg.rows import TupleRow
 
-from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
 from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexWriter, stored_vector
@@ -31,6 +28,7 @@ _PLACES = ", ".join(["%s"] * len(COLUMNS))
 _INSERT = f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
 _RETURNING = "ON CONFLICT (id) DO NOTHING RETURNING row, scope, id, length, passage"
 _EVENT = "INSERT INTO history (row, scope, id, action, at, detail) SELECT row, scope, id, %s, %s, %s FROM new"
+_NOTIFY = "SELECT pg_notify(%s, %s) WHERE EXISTS (SELECT 1 FROM records WHERE id = %s)"
 
 
 @functools.cache
@@ -92,7 +90,7 @@ def lock_folds(folds: set[bytes]) -> Condition:
 
 
 class Additions:
-    """Adds single new records in two round trips: one that checks and writes, and the commit."""
+    """Adds single new records in one round trip, which checks, writes and commits."""
 
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
@@ -102,15 +100,17 @@ class Additions:
     def add(self, put: Put, space: int | None = None, vector: bytes = b"") -> Record | None:
         """Add a record, with its vector in a space, if it is new and the store's language and spaces are those we know.
 
-        Else nothing is written. Row-level security needs a look at every step, so there it is never done.
+        Else nothing is written. Row-level security needs a look at every step, so there it is never done. If the
+        connection is lost and all is sent again, the id is there already.
         """
         if self._database.row_security() or not (
             space is None or space in self._spaces or space in self._read_spaces()
         ):
             return None
         locks = [LOCK_LANGUAGE[0], *([lock_folds({put.record.text_hash})] if put.merge else [])]
-        first = [*locks, self._insert(put, space, vector)]
-        row = self._database.write(_last_row, first=first, notify=CHANNEL, changed=bool)
+        statements = [*locks, self._insert(put, space, vector)]
+        tell = (_NOTIFY, [CHANNEL, self._database.schema, put.record.id])
+        row = self._database.write_at_once(statements, [tell])[-1].fetchone()
         if row is None:
             self._read_spaces()
             return None
@@ -141,7 +141,3 @@ class Additions:
         (spaces,) = self._database.one("SELECT ARRAY(SELECT space FROM spaces ORDER BY space)")
         self._spaces = tuple(spaces)
         return self._spaces
-
-
-def _last_row(_: Connection, *cursors: psycopg.Cursor[TupleRow]) -> TupleRow | None:
-    return cursors[-1].fetchone()

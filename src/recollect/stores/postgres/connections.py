@@ -110,17 +110,17 @@ class ConnectionPool:
         """
         with self._begun(*begin) as (connection, cursors):
             yield connection, cursors
-            _commit(connection, then)
+            _commit(connection, (), then)
 
     def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """The first row of a statement's result, in one round trip."""
         with self._begun((statement, values)) as (_, (cursor,)):
             return cursor.fetchone()
 
-    def at_once(self, statements: Sequence[Condition]) -> None:
-        """Run statements in one transaction and one round trip."""
-        with self._begun(*statements):
-            pass
+    def at_once(self, statements: Sequence[Condition], then: Sequence[Condition] | None = None) -> Cursors:
+        """The results of statements, in one transaction and one round trip. Other statements may follow the commit."""
+        with self._begun(*statements, then=then) as (_, cursors):
+            return cursors
 
     def connect(self) -> Connection:
         """A new connection outside the pool and outside transactions."""
@@ -143,12 +143,14 @@ class ConnectionPool:
             self._idle.pop().close()
 
     @contextlib.contextmanager
-    def _begun(self, *statements: Condition) -> Iterator[tuple[Connection, Cursors]]:
+    def _begun(
+        self, *statements: Condition, then: Sequence[Condition] | None = None
+    ) -> Iterator[tuple[Connection, Cursors]]:
         if not self._slots.acquire(timeout=WAIT_SECONDS):
             message = f"{self._address}: all connections were in use for {WAIT_SECONDS} seconds"
             raise StoreError(message, hint="try again")
         try:
-            connection, cursors = self._first(*statements)
+            connection, cursors = self._first(statements, then)
             try:
                 yield connection, cursors
             finally:
@@ -156,7 +158,7 @@ class ConnectionPool:
         finally:
             self._slots.release()
 
-    def _first(self, *statements: Condition) -> tuple[Connection, Cursors]:
+    def _first(self, statements: Sequence[Condition], then: Sequence[Condition] | None) -> tuple[Connection, Cursors]:
         """An idle connection that was lost is replaced."""
         while True:
             try:
@@ -164,7 +166,7 @@ class ConnectionPool:
             except IndexError:
                 connection, fresh = self.connect(), True
             try:
-                return connection, run(connection, statements)
+                return connection, run(connection, statements, then)
             except CONNECTION_LOST:
                 connection.close()
                 if fresh:
@@ -183,26 +185,34 @@ class ConnectionPool:
         connection.close()
 
 
-def run(connection: Connection, statements: Sequence[Condition]) -> Cursors:
-    """The results of statements, of which several go to the server at once."""
+def run(connection: Connection, statements: Sequence[Condition], then: Sequence[Condition] | None = None) -> Cursors:
+    """The results of statements, of which several go to the server at once; with `then` they are committed."""
+    if then is not None:
+        return _commit(connection, statements, then)
     with connection.pipeline() if len(statements) > 1 else contextlib.nullcontext():
-        return [connection.execute(statement, values or None) for statement, values in statements]
+        return _executed(connection, statements)
 
 
-def _commit(connection: Connection, then: Sequence[Condition]) -> None:
-    """Commit, and run other statements after that in the same round trip. What is committed stays if one of them fails.
+def _executed(connection: Connection, statements: Sequence[Condition]) -> Cursors:
+    return [connection.execute(statement, values or None) for statement, values in statements]
 
-    They are in no transaction with what is committed, so none of their locks is held while the disk is written.
+
+def _commit(connection: Connection, statements: Sequence[Condition], then: Sequence[Condition]) -> Cursors:
+    """Run statements, commit, and run other statements after that in the same round trip.
+
+    Those are in no transaction with what is committed, so none of their locks is held while the disk is written. What
+    is committed stays if one of them fails.
     """
-    commit = connection.cursor()
+    commit, cursors = connection.cursor(), list[psycopg.Cursor[TupleRow]]()
     try:
-        with connection.pipeline() if then else contextlib.nullcontext():
+        with connection.pipeline() if statements or then else contextlib.nullcontext():
+            cursors += _executed(connection, statements)
             commit.execute("COMMIT")
-            for statement, values in then:
-                connection.execute(statement, values or None)
+            _executed(connection, then)
     except psycopg.Error as error:
         if commit.statusmessage != "COMMIT":
             raise
         _log.warning("committed, but other processes were not told: %s", error)
     if commit.statusmessage != "COMMIT":
         raise psycopg.OperationalError("the server rolled the transaction back")
+    return cursors

@@ -28,6 +28,7 @@ from recollect.stores.postgres.connections import (
     WAIT_SECONDS,
     Connection,
     ConnectionPool,
+    Cursors,
     hosts_of,
 )
 from recollect.stores.rows import Condition, Dialect
@@ -193,14 +194,12 @@ class PostgresDatabase(SqlDatabase):
         *,
         first: Sequence[Condition] = (),
         notify: str = "",
-        changed: Callable[[T], bool] = lambda _: True,
     ) -> T:
         """Run `work` in one transaction; again if it conflicts with another.
 
         It gets the connection, and the results of the statements `first`, which are sent together with BEGIN. A channel
-        may be notified of the commit, if the result of `work` says that something has `changed`. That is done after
-        it: a commit that notifies holds a lock of the whole database while it waits for the disk, so no two writers
-        could share a flush.
+        may be notified of the commit. That is done after it: a commit that notifies holds a lock of the whole database
+        while it waits for the disk, so no two writers could share a flush.
         """
         named = [] if self._row_security is False else [(set_scope(scope), ())]  # nobody reads it there
         begin: list[Condition] = [(_BEGIN_WRITE, ()), *named, *first]
@@ -211,21 +210,22 @@ class PostgresDatabase(SqlDatabase):
                 translated(self.address, CONFLICTS),
                 self._main.transaction(*begin, then=then) as (connection, cursors),
             ):
-                done = work(connection, *cursors[len(begin) - len(first) :])
-                if not changed(done):
-                    then.clear()
-                return done
+                return work(connection, *cursors[len(begin) - len(first) :])
 
         return self._written(attempt)
 
-    def write_at_once(self, statements: Sequence[Condition]) -> None:
-        """Run statements that return nothing, and that may run twice, in one transaction and one round trip."""
+    def write_at_once(self, statements: Sequence[Condition], then: Sequence[Condition] | None = None) -> Cursors:
+        """The results of statements that may run twice, in one transaction and one round trip.
 
-        def attempt() -> None:
+        The statements of `then` follow the commit, as the notification of `write` does.
+        """
+        begin: list[Condition] = [] if then is None else [(_BEGIN_WRITE, ())]
+
+        def attempt() -> Cursors:
             with translated(self.address, CONFLICTS):
-                self._main.at_once(statements)
+                return self._main.at_once([*begin, *statements], then)
 
-        self._written(attempt)
+        return self._written(attempt)
 
     def _written(self, attempt: Callable[[], T]) -> T:
         self.check()

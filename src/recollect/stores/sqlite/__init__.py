@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import apsw
@@ -14,7 +14,6 @@ import apsw
 from recollect.errors import StoreError
 from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
-from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.records import SqlFiles, SqlNotes
 from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.database import Database, check_engine
@@ -24,6 +23,9 @@ from recollect.stores.sqlite.records import SqliteChanges, SqliteJoins, SqliteRe
 from recollect.stores.sqlite.rows import Connection
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Scope
+
+if TYPE_CHECKING:
+    from recollect.stores.health import Examination, Finding
 
 
 class SqliteStore(SqlStore):
@@ -97,6 +99,7 @@ class SqliteKind(StoreKind):
 
     @contextlib.contextmanager
     def inspect(self, place: str) -> Iterator[SqliteStore]:
+        from recollect.stores.health import NotExamined
         from recollect.stores.sqlite.health import require_readable
 
         if place == ":memory:":
@@ -107,6 +110,7 @@ class SqliteKind(StoreKind):
             yield store
 
     def examine(self, check: str, examination: Examination) -> list[Finding]:
+        from recollect.stores.health import Finding, NotExamined
         from recollect.stores.sqlite import health
 
         if examination.place != ":memory:":

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import StoreError
-from recollect.stores.sqlite.segments import ALIGNED, Ints, Mask, lookup, map_arrays, without, write_arrays
+from recollect.stores.sqlite.segments import ALIGNED, Ints, Mask, lookup, map_arrays, rising, without, write_arrays
 from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
 
 LEVELS = 127  # of eight bits with a sign
@@ -56,8 +56,7 @@ class Block:
 
     @cached_property
     def _by_row(self) -> tuple[Ints, Any]:
-        order = np.argsort(self.rows)
-        return self.rows[order], order
+        return rising(self.rows)
 
     @property
     def highest(self) -> int:

@@ -58,8 +58,11 @@ class SqliteKeywords(SqlKeywords):
     def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
         with self._database.read() as connection:
             visible = self.index.visible(connection, where)
-            sizes = _occurrences(terms, visible)[2] if terms and visible.count else []
-            return {term: size for term, size in zip(terms, sizes, strict=False) if size}
+            hashes = np.array([_hash(term) for term in terms], dtype=np.uint64)
+            here = [segment.has(hashes) for segment in visible.view.segments if visible.count]
+            indexed = [terms[at] for at in np.flatnonzero(np.any(here, axis=0)).tolist()]  # most are no words
+            sizes = _occurrences(indexed, visible)[2] if indexed else []
+            return {term: size for term, size in zip(indexed, sizes, strict=True) if size}
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:  # noqa: ARG002  (`known` applies the filter)
         with self._database.read() as connection:

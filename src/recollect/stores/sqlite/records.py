@@ -157,7 +157,8 @@ class _Rows(ledger.Table):
 
     def _tag(self, rows: Iterable[tuple[int, Record]]) -> None:
         tags = [(tag, row) for row, record in rows for tag in dict.fromkeys(record.tags)]
-        self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
+        if tags:
+            self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def unindex(self, row: int) -> None:
         self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))

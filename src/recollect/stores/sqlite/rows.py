@@ -32,6 +32,7 @@ _TRANSLATED = {
     "= ANY(%s::bytea[])": "IN (SELECT unhex(value) FROM json_each(?))",
     "= ANY(%s)": "IN (SELECT value FROM json_each(?))",
     ' COLLATE "C"': "",
+    " ILIKE ": " LIKE ",
     "%s": "?",
 }
 

@@ -22,9 +22,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.analysis import HASH_BYTES, Analyzer
+from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer
 from recollect.errors import StoreError
-from recollect.ranking import Statement, statement
+from recollect.ranking import Statement, is_statement
 from recollect.stores.database import TITLE_WEIGHT
 from recollect.types.records import default_origin
 
@@ -33,6 +33,7 @@ LONG_AGO = -(2**63)  # the same for the time of an edit
 
 MAGIC = b"RCLT index 1\n\0\0\0"
 ALIGNED = 64
+WORD_BITS = 8 * WORD_BYTES
 
 Array: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[np.int64]
@@ -43,7 +44,6 @@ SELECTED = (
     " fold, path, first_line, origin"
 )
 """The columns of `records` that `build` reads."""
-SELECTED_COLUMNS = SELECTED.count(",") + 1
 
 NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 """Columns of names, stored as numbers; 0 stands for none."""
@@ -92,11 +92,7 @@ class Segment:
 
     @cached_property
     def _by_row(self) -> tuple[Ints, Array | None]:
-        """The rows, rising, and the place of each; None where they are in this order already."""
-        if len(self.rows) < 2 or bool((self.rows[1:] > self.rows[:-1]).all()):  # noqa: PLR2004
-            return self.rows, None
-        order = np.argsort(self.rows)
-        return self.rows[order], order
+        return rising(self.rows)
 
     @cached_property
     def _lowest(self) -> Mapping[str, int]:
@@ -131,16 +127,31 @@ class Segment:
         ends = self.starts[found + (self.terms[found] == hashes)]
         return list(zip(self.starts[found].tolist(), ends.tolist(), strict=True))
 
+    def has(self, hashes: NDArray[np.uint64]) -> Mask:
+        """Which of the terms some row has."""
+        if not len(self.terms):
+            return np.zeros(len(hashes), dtype=np.bool_)
+        at = np.minimum(self.terms.searchsorted(hashes), len(self.terms) - 1)
+        return np.equal(self.terms[at], hashes)
+
     def beginning(self, prefix: str) -> list[str]:
         """The terms that begin with a prefix."""
-        pattern = rb"(?<=\n)" + re.escape(prefix.encode("utf-8", "replace")) + rb"[^\n]*"
-        return [term.decode("utf-8", "replace") for term in re.findall(pattern, self.spelled.tobytes())]
+        pattern = rb"\n(" + re.escape(prefix.encode("utf-8", "replace")) + rb"[^\n]*)"
+        return [term.decode("utf-8", "replace") for term in re.findall(pattern, self.spelled.data)]
 
     def statements(self, places: Array) -> list[Statement]:
         """The statements that the records at some places make."""
         columns = (self.word_starts[places], self.word_starts[places + 1], self.word_count[places])
         spans = zip(*(column.tolist() for column in columns), strict=True)
         return [Statement(self.words[start:end].tolist(), count) for start, end, count in spans]
+
+
+def rising(rows: Ints) -> tuple[Ints, Array | None]:
+    """The rows, rising, and the place of each; None where they are in this order already."""
+    if len(rows) < 2 or bool((rows[1:] > rows[:-1]).all()):  # noqa: PLR2004
+        return rows, None
+    order = np.argsort(rows)
+    return rows[order], order
 
 
 def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]:
@@ -204,26 +215,23 @@ def _blob(terms: Iterable[str]) -> NDArray[np.uint8]:
 
 def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     hashes, ends, lengths, title_ends = list[bytes](), [0], list[int](), list[tuple[int, int]]()
-    words, word_ends, word_count = list[int](), [0], list[int]()
+    words = list[bytes]()
     others: list[tuple[Any, ...]] = []  # without the texts, of which there may be much more than fits into memory
     for record in records:
         kind, title, text = record[1:4]
         others.append((record[0], kind, *record[4:]))
         end = ends[-1]
-        found, length = analyzer.packed(text)
+        found, length, stated = analyzer.packed(text)
         if title:
-            in_title, counted = analyzer.packed(title)
+            in_title, counted, _ = analyzer.packed(title)
             hashes.append(in_title)
             title_ends.append((end, end := end + len(in_title) // HASH_BYTES))
             length += int(TITLE_WEIGHT) * counted
         hashes.append(found)
         ends.append(end + len(found) // HASH_BYTES)
         lengths.append(length or 1)
-        stated = statement(kind, text)
-        words += stated.words
-        word_ends.append(len(words))
-        word_count.append(stated.length)
-    columns = list(zip(*others, strict=True)) or [()] * (SELECTED_COLUMNS - 2)
+        words.append(stated if is_statement(kind, text) else b"")
+    columns = list(zip(*others, strict=True)) or [()] * (SELECTED.count(",") - 1)
     row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, *rest = columns
     folds, paths, lines, origins = rest
     origins = tuple(origin or default_origin(kind) for origin, kind in zip(origins, kinds, strict=True))
@@ -245,11 +253,20 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         file_hash=np.array([hashes_of_files[path] for path in of_files], dtype=np.uint64),
         line=np.array([line or 0 for line in lines], dtype=np.int32),
-        length=np.array(lengths, dtype=np.int32), words=np.array(words, dtype=np.uint32),
-        word_starts=_ints(word_ends), word_count=np.array(word_count, dtype=np.int32),
+        length=np.array(lengths, dtype=np.int32), **_different(words),
         **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), spelled=_blob(()),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
+
+
+def _different(words: Sequence[bytes]) -> dict[str, Any]:
+    """The different words of each record, in any order, where they start, and how many words it has."""
+    count = np.array([len(each) // WORD_BYTES for each in words], dtype=np.int32)
+    pairs = np.repeat(np.arange(len(count)) << WORD_BITS, count) | np.frombuffer(b"".join(words), dtype="<u4")
+    pairs.sort()
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    starts = pairs.searchsorted(np.arange(len(count) + 1) << WORD_BITS)
+    return {"words": pairs.astype(np.uint32), "word_starts": starts, "word_count": count}
 
 
 def _path_hash(path: str) -> int:
@@ -369,9 +386,6 @@ def _merged_postings(segments: Sequence[Segment], masks: Sequence[Mask]) -> dict
         places[target], counts[target] = own_places, own_counts
         free[position] += sizes
     return {"terms": terms, "starts": starts, "places": places, "counts": counts}
-
-
-# -- files --------------------------------------------------------------------------------------------------
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], extra: Mapping[str, Any]) -> tuple[int, int]:

@@ -38,7 +38,7 @@ from recollect.types.records import SaveVectors
 if TYPE_CHECKING:
     from recollect.types import Vector
 
-SAVE_BATCH = 200
+SAVE_BATCH = 512  # vectors of a transaction: a few milliseconds, so that others hardly wait
 BATCH_ROWS = 16_384  # vectors that are read at once: 25 MB with 384 dimensions
 LARGEST_ROWS = 65_536  # vectors of a file that is not merged any more: 126 MB with 384 dimensions
 

@@ -20,6 +20,9 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether requests need a token, which a plain link does not send. */
+export const hasToken = () => sessionStorage.getItem(KEY) !== null;
+
 export const api = {
   get: (path, query, options) => ask("GET", path + search(query), undefined, options),
   post: (path, body, options) => ask("POST", path, body ?? {}, options),
@@ -69,6 +72,7 @@ async function send(method, path, body, token, { signal, timeout }) {
 }
 
 async function read(answer) {
+  if (answer.ok && answer.headers.get("Content-Type") === "application/pdf") return answer.blob();
   const text = await answer.text();
   let body;
   try {

@@ -1,15 +1,18 @@
 // The reading pane: the note of a result, opened at the place, with what is around it.
 
+import { api, hasToken } from "./api.js";
 import { h, replace } from "./dom.js";
 import { rendered } from "./markdown.js";
 import { recordHash, recordPath } from "./recordtext.js";
+import { related } from "./related.js";
 import { placeOf, titleOf } from "./words.js";
 
 /** `element`, `show(result, matched)`, `clear()`; while nothing is shown the element is hidden. */
 export function readingPane(app) {
   const body = h("div", { class: "reading-body", tabindex: "0", role: "region", "aria-label": "The note" });
   const head = h("div", { class: "reading-head" });
-  const element = h("aside", { class: "reading", "aria-label": "Reading", hidden: true }, head, body);
+  const foot = h("div");
+  const element = h("aside", { class: "reading", "aria-label": "Reading", hidden: true }, head, body, foot);
   let wanted = null;
 
   async function show(result, matched = []) {
@@ -20,8 +23,11 @@ export function readingPane(app) {
     replace(head, h("a", { class: "reading-title", href: recordHash(result.id), dir: "auto" }, titleOf(result)),
       h("p", { class: "quiet" }, h("bdi", null, placeOf(result))), opener(result));
     replace(body, content);
+    replace(foot);
     element.hidden = false;
     reveal(body);
+    const notes = await related(app, result.id);
+    if (wanted === result.id) replace(foot, notes);
   }
 
   function clear() {
@@ -61,6 +67,22 @@ export function opener(record) {
   const line = record.lines ? `:${record.lines[0]}` : "";
   const markdown = /\.(md|markdown)$/i.test(record.path);
   return h("p", { class: "openers" },
-    h("a", { href: `vscode://file${encodeURI(record.path)}${line}` }, "Open in editor"),
+    /\.pdf$/i.test(record.path) ? pdfLink(record)
+      : h("a", { href: `vscode://file${encodeURI(record.path)}${line}` }, "Open in editor"),
     markdown ? h("a", { href: `obsidian://open?path=${encodeURIComponent(record.path)}` }, "Open in Obsidian") : null);
+}
+
+/** A link that opens a PDF at the record's page. With a token the file is fetched first: a link does not send it. */
+function pdfLink(record) {
+  const page = record.place?.match(/^pages? (\d+)/)?.[1];
+  const fragment = page ? `#page=${page}` : "";
+  const path = recordPath("pdf", record.id);
+  const fetched = async (event) => {
+    if (!hasToken()) return;
+    event.preventDefault();
+    const link = h("a", { href: URL.createObjectURL(await api.get(path)) + fragment, target: "_blank", rel: "noopener" });
+    link.click();
+  };
+  const text = page ? `Open page ${page} of the PDF` : "Open the PDF";
+  return h("a", { href: path + fragment, target: "_blank", rel: "noopener", on: { click: fetched } }, text);
 }

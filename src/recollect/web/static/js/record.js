@@ -8,6 +8,7 @@ import { moment } from "./moments.js";
 import { openFile } from "./opened.js";
 import { note, opener, reveal } from "./reading.js";
 import { nameOf, readable, recordHash, recordPath, recordText } from "./recordtext.js";
+import { related } from "./related.js";
 import { timeline } from "./timeline.js";
 import { isMarkdown } from "./words.js";
 
@@ -54,8 +55,11 @@ async function refresh(view, focus = null) {
     rendered ? whole(app, record) : recordText(record),
   ]);
   if (!view.alive) return;
+  const notes = h("div");
+  related(app, id).then((section) => replace(notes, section)); // the page does not wait for it
   document.title = `${nameOf(record, 60)} · Recollect`;
-  replace(root, h("article", { class: "record" }, head(record), body(view, record, text), known(record), file, story));
+  replace(root, h("article", { class: "record" }, head(record), body(view, record, text), notes, known(record),
+    file, story));
   reveal(root.querySelector(".reading-body"));
   if (focus) root.querySelector(focus)?.focus();
 }

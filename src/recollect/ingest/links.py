@@ -1,0 +1,188 @@
+"""Links between notes: those that a Markdown text contains, and the file that each one means.
+
+Nothing of it is stored: the links are read from the texts of the chunks whenever they are asked for.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from recollect.ingest.documents import MARKDOWN
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+FOLDER_NOTES = ("index", "readme")  # notes that a link to their folder means
+
+_WIKILINK = re.compile(r"\[\[([^\[\]\n]+)\]\]")
+_ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)  # the beginning of an address that is no path
+_WORD = re.compile(r"[A-Za-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLink:
+    """A link of a note: the file and the heading that it names, and the text and the line where it stands.
+
+    An embedded note (`![[Note]]`) is a link, too; `embeds` tells it apart, because it is more often an image.
+    """
+
+    target: str
+    heading: str
+    written: str
+    line: int
+    is_wikilink: bool = False
+    embeds: bool = False
+
+
+@lru_cache(256)  # a server is asked about notes that the same notes link to
+def links_of(text: str) -> tuple[NoteLink, ...]:
+    """The links of a Markdown text to other files, in order. Code, comments and web addresses have none."""
+    return tuple(_links_of(text))
+
+
+def _links_of(text: str) -> Iterator[NoteLink]:
+    parser, line = _parser(), 0
+    env: dict[str, Any] = {}  # the definitions of links
+    for token in parser.parse(text, env):
+        line = token.map[0] if token.map else line  # the cells of a table have no line of their own
+        if token.type == "inline" and "[" in token.content:
+            children: list[Any] = []
+            parser.inline.parse(token.content, parser, env, children)
+            yield from _links(children, line + 1)
+
+
+def _links(tokens: list[Any], line: int) -> Iterator[NoteLink]:
+    for at, token in enumerate(tokens):
+        if token.type in ("softbreak", "hardbreak"):
+            line += 1
+        elif token.type == "wikilink":
+            name, _, _ = token.content.partition("|")
+            path, _, heading = name.rstrip("\\").partition("#")  # in a table, the bar is written `\|`
+            if path.strip():
+                yield NoteLink(path.strip(), heading.strip(), token.markup, line, True, token.markup.startswith("!"))
+        elif token.type == "link_open" and not _ELSEWHERE.match(address := str(token.attrs["href"])):
+            path, _, heading = address.partition("#")
+            if path := unquote(path.partition("?")[0]):
+                yield NoteLink(path, unquote(heading), f"[{_label(tokens, at)}]({unquote(address)})", line)
+
+
+def _label(tokens: list[Any], at: int) -> str:
+    """The text of the link that begins at a token."""
+    end = next(place for place in range(at, len(tokens)) if tokens[place].type == "link_close")
+    return "".join(token.content or " " * token.type.endswith("break") for token in tokens[at:end])
+
+
+@lru_cache(1)
+def _parser() -> MarkdownIt:
+    """A parser of blocks, whose inline parser knows wikilinks; inline text is parsed only where there is a bracket."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    parser.inline.ruler.before("link", "wikilink", _read_wikilink)
+    return parser
+
+
+def _read_wikilink(state: Any, silent: bool) -> bool:
+    """The rule of the inline parser for `[[…]]`."""
+    match = _WIKILINK.match(state.src, state.pos, state.posMax)
+    if match is None:
+        return False
+    if not silent:
+        token = state.push("wikilink", "", 0)
+        token.content = match[1]
+        token.markup = ("!" if state.src[max(0, state.pos - 1) : state.pos] == "!" else "") + match[0]
+    state.pos = match.end()
+    return True
+
+
+class _Name(NamedTuple):
+    """One way to name a file: its folded path, `order` among the ways, and the file."""
+
+    folded: str
+    order: int
+    path: str
+
+
+class LinkTargets:
+    """Finds the file that a link means, among some files: path → the folder with which it was indexed.
+
+    A wikilink names a file as in Obsidian: by its name, or by the end of its path, without the suffix of Markdown, in
+    upper or lower case. If several files could be meant, those of the same indexed folder come first, then the shortest
+    path. A Markdown link is a path from the folder of the note, or from the indexed folder if it begins with `/`. If no
+    file is there, such a path from the top, and a name alone, are looked for as those of a wikilink.
+    """
+
+    def __init__(self, roots: Mapping[str, str]) -> None:
+        self._roots = roots
+        self._names: dict[str, list[_Name]] = {}
+        for path in roots:
+            for order, name in enumerate(names_of(path)):
+                self._names.setdefault(posixpath.basename(name), []).append(_Name(name, order, path))
+
+    def find(self, link: NoteLink, source: str | None) -> str | None:
+        """The path of the file that a link in the file `source` means; None if there is none."""
+        target, beside = fold(link.target).rstrip("/"), link.target.startswith(("./", "../"))
+        if posixpath.basename(target) in ("", ".", ".."):
+            return None  # a folder that is not named
+        from_top, name = target.startswith("/"), posixpath.normpath(target).lstrip("/")
+        if source and (from_top or beside or not link.is_wikilink):
+            folder = self._roots.get(source, "") if from_top else posixpath.dirname(source)
+            place = posixpath.normpath(posixpath.join(fold(folder), name))
+            if path := self._best(place, source, whole=True):
+                return path
+            beside = not from_top and (beside or "/" in name)
+        return None if beside else self._best(name, source)
+
+    def _best(self, name: str, source: str | None, *, whole: bool = False) -> str | None:
+        """The file with this folded path, or one whose path ends with it."""
+        root = self._roots.get(source or "")
+        candidates = [
+            (each.order, self._roots[each.path] != root, each.path.count("/"), each.path)
+            for each in self._names.get(posixpath.basename(name), ())
+            if each.folded == name or (not whole and each.folded.endswith(f"/{name}"))
+        ]
+        return min(candidates)[-1] if candidates else None
+
+
+def names_of(path: str) -> list[str]:
+    """The folded paths that name a file: its own, the one without a suffix of Markdown, a folder's for its index."""
+    whole = PurePosixPath(fold(path))
+    if whole.suffix not in MARKDOWN:
+        return [str(whole)]
+    short = whole.with_suffix("")
+    return [str(whole), str(short), *([str(whole.parent)] if short.name in FOLDER_NOTES else [])]
+
+
+def fold(path: str) -> str:
+    """A path in which case and the two ways to write an accent make no difference."""
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+def words_for(path: str) -> set[str]:
+    """Words of which every text that links to a file contains one: the longest in ASCII of its name, or its folder's.
+
+    Letters beyond ASCII may be written in several ways, so a name without others has the empty word.
+    """
+    note = PurePosixPath(unicodedata.normalize("NFC", path))
+    names = [note.stem, note.parent.name] if note.stem.lower() in FOLDER_NOTES else [note.stem]
+    return {max(_WORD.findall(name), key=len, default="") for name in names}
+
+
+def may_link(path: str) -> re.Pattern[str]:
+    """A pattern for texts, as `destinations` writes them, that may link to a file; most others do not match."""
+    names = "|".join(re.escape(posixpath.basename(name)) for name in names_of(path))
+    return re.compile(rf"(?:\[\[|[/(<]|\]:)\s*(?:{names})/?\s*(?:[\]|#)>?\"'\s]|$)")
+
+
+def destinations(text: str) -> str:
+    """A text in which a destination is written as `names_of` writes it, however it is escaped."""
+    return fold(unquote(text.replace("\\", "")))

@@ -1,0 +1,264 @@
+"""What a note is related to: the notes that it links to, those that link to it, and those that are similar."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from recollect.errors import UnknownRecord, UsageError
+from recollect.memory.callers import ScopedWriter
+from recollect.memory.shapes import name_of
+from recollect.memory.validation import clean, merge_scope
+from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
+from recollect.types.records import short_ids
+
+if TYPE_CHECKING:
+    from recollect.ingest.links import NoteLink
+
+SIMILAR = 5  # similar notes that are listed
+MOST_SIMILAR = 100
+PASSAGES = 10  # passages that are read for each similar note: several may be of one file
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedNote:
+    """A record of a note, and why it is related: by the link on a line, or by the similarity of the texts.
+
+    Of a note that is linked to, it is the part under the heading that the link names, or else the first one; of a note
+    that links, the part that holds the link; of a similar note, the most similar part.
+    """
+
+    record: Record
+    why: str
+    line: int | None = None
+    similarity: float | None = None
+
+    def as_dict(self, short: str) -> dict[str, Any]:
+        """As JSON; fields that are not set are left out."""
+        record = self.record
+        fields = {
+            "id": record.id, "short_id": short, "title": name_of(record), "path": record.path,
+            "lines": list(record.lines) if record.lines else None, "why": self.why, "line": self.line,
+            "similarity": self.similarity,
+        }  # fmt: skip
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """The notes that a record, or the file that it is a part of, is related to; and its links that lead nowhere."""
+
+    record: Record
+    links: tuple[RelatedNote, ...]
+    backlinks: tuple[RelatedNote, ...]
+    similar: tuple[RelatedNote, ...]
+    unresolved: tuple[NoteLink, ...]
+
+    @property
+    def notes(self) -> tuple[RelatedNote, ...]:
+        """All notes, in the order of the lists."""
+        return (*self.links, *self.backlinks, *self.similar)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON, the same for the command line and HTTP."""
+        short = short_ids([self.record.id, *(note.record.id for note in self.notes)])
+        own = {"id": self.record.id, "short_id": short[self.record.id], "title": name_of(self.record)}
+        lists = {name: getattr(self, name) for name in ("links", "backlinks", "similar")}
+        return {
+            **own,
+            **({"path": self.record.path} if self.record.path else {}),
+            **{name: [note.as_dict(short[note.record.id]) for note in notes] for name, notes in lists.items()},
+            "unresolved": [{"link": link.written, "line": link.line} for link in self.unresolved],
+        }
+
+
+class NoteReader(ScopedWriter):
+    """The method of `Memory` that follows the links of notes."""
+
+    def related(
+        self,
+        target: str,
+        *,
+        limit: int = SIMILAR,
+        scope: Scope | Mapping[str, str] | None = None,
+        user: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        work: Work | None = None,
+    ) -> Related:
+        """Return the notes that a record or a file links to, those that link to it, and at most `limit` similar ones.
+
+        `target` is the id of a record, or the path of an indexed file or the end of that. A chunk stands for its file.
+        Links are `[[wikilinks]]` and Markdown links to indexed files. Similar notes have near vectors; there are none
+        where the record has no vector. Only notes that the scope may see are listed; for the owner without a scope,
+        this is the scope of the record.
+
+        Raises:
+            UnknownRecord: There is no such record or file.
+            UsageError: Several files have such a path.
+        """
+        if not isinstance(limit, int) or not 0 <= limit <= MOST_SIMILAR:
+            raise UsageError(f"limit must be a whole number from 0 to {MOST_SIMILAR}", hint=f"{SIMILAR} is the default")
+        named = self.scoped(merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session}))
+        record = _named(named, target)
+        view = named.scoped(record.scope) if _sees_all(named) else named
+        with view.store.reading():
+            return _Note(view, record, work or Work()).related(limit)
+
+
+def _sees_all(memory: ScopedWriter) -> bool:
+    return memory.caller is None and memory.scope == GLOBAL
+
+
+def _named(memory: ScopedWriter, target: str) -> Record:
+    """The record with an id, or the first one of the file with a path."""
+    with contextlib.suppress(UnknownRecord):
+        return memory.require(target)
+    path, where = clean(target), Filter(scope=memory.scope)
+    # Only the owner names files as this process finds them.
+    names = [path] if memory.caller is not None else [os.path.realpath(os.path.expanduser(path)), path]  # noqa: PTH111
+    by_path = memory.store.joins.by_path(names, EVERYTHING if _sees_all(memory) else where)
+    chunks = [record for name in names for record in by_path.get(name, ()) if record.kind == "chunk"]
+    if len({chunk.path for chunk in chunks}) > 1:
+        raise UsageError(f"{target!r} could be several files", hint="name more of the path")
+    if not chunks:
+        error = UnknownRecord(target)
+        error.explain(
+            f"no record has the id {target!r}, and no indexed file this path", "`recollect search` shows both"
+        )
+        raise error
+    return chunks[0]
+
+
+class _Note:
+    """A record, or the file that it is a part of, and the other records that its scope may see."""
+
+    def __init__(self, memory: ScopedWriter, record: Record, work: Work) -> None:
+        from recollect.ingest.links import LinkTargets
+
+        self._memory, self._record, self._work = memory, record, work
+        self._where = Filter(scope=memory.scope)
+        self._file = record.path if record.kind == "chunk" else None
+        self._parts = (self._file and self._chunks([self._file]).get(self._file)) or [record]
+        self._targets = LinkTargets(memory.store.files.visible(self._where))
+
+    def related(self, limit: int) -> Related:
+        """Everything that it is related to."""
+        links, unresolved = self.links()
+        return Related(
+            self._record, tuple(links), tuple(self.backlinks()), tuple(self.similar(limit)), tuple(unresolved)
+        )
+
+    def links(self) -> tuple[list[RelatedNote], list[NoteLink]]:
+        """The notes that this one links to, in the order of the links; and the links that lead to no indexed file."""
+        resolved, unresolved = dict[str, list["NoteLink"]](), []
+        for link in _links(self._parts):
+            path = self._targets.find(link, self._record.path)
+            if path is None and not link.embeds:  # most of what is embedded is an image
+                unresolved.append(link)
+            elif path is not None and path != self._file:
+                resolved.setdefault(path, []).append(link)
+        chunks = self._chunks(resolved)
+        notes = [
+            _linked(_under(chunks[path], links[0].heading), links, self._parts) for path, links in resolved.items()
+        ]
+        return notes, unresolved
+
+    def backlinks(self) -> Iterator[RelatedNote]:
+        """The notes that link to this file, by path."""
+        from recollect.ingest.links import destinations, may_link, words_for
+
+        if self._file is None:
+            return
+        pattern = may_link(self._file)
+        mentions = self._memory.store.files.linking(words_for(self._file), self._where)
+        linking = [
+            record
+            for record in mentions
+            if record.path != self._file and _is_markdown(record) and pattern.search(destinations(record.text))
+        ]
+        chunks = self._chunks({record.path for record in linking if record.kind == "chunk"})
+        others = {record.id: [record] for record in linking if record.kind != "chunk"}
+        for parts in (*(chunks[path] for path in sorted(chunks)), *others.values()):
+            self._work.check()  # parsing takes a few milliseconds a file
+            links = [link for link in _links(parts) if self._targets.find(link, parts[0].path) == self._file]
+            if links:
+                yield _linked(_at(parts, links[0].line), links, parts)
+
+    def similar(self, limit: int) -> Iterator[RelatedNote]:
+        """The notes whose vectors are nearest to the mean of this one's, at most one passage of a file."""
+        spaces = self._memory.store.spaces
+        embeddings = self._memory.embeddings.within(spaces, self._memory.caller)
+        vectors = [*embeddings.vectors([part.id for part in self._parts]).values()] if limit else []
+        if not vectors or spaces.active is None:
+            return
+        mean = sum(vectors[1:], vectors[0])
+        length = float(mean @ mean) ** 0.5
+        depth = limit * PASSAGES + len(self._parts)
+        hits = spaces.open(spaces.active).search(mean / (length or 1.0), self._where, depth).entries
+        seen = {self._record.id, self._file}
+        for hit in hits:
+            key = hit.record.path if hit.record.kind == "chunk" else hit.record.id
+            if key not in seen and limit:
+                seen.add(key)
+                limit -= 1
+                similarity = round(hit.score or 0.0, 4)
+                yield RelatedNote(hit.record, f"similarity {similarity:.2f}", similarity=similarity)
+
+    def _chunks(self, paths: Iterable[str | None]) -> dict[str, list[Record]]:
+        """The visible chunks of files, in order."""
+        by_path = self._memory.store.joins.by_path([path for path in paths if path], self._where)
+        return {path: [one for one in records if one.kind == "chunk"] for path, records in by_path.items()}
+
+
+def _is_markdown(record: Record) -> bool:
+    from recollect.ingest.documents import MARKDOWN
+
+    return record.kind != "chunk" or PurePath(record.path or "").suffix.lower() in MARKDOWN
+
+
+def _links(parts: Sequence[Record]) -> Iterator[NoteLink]:
+    """The links of a note. Its parts are put together: code that is in several of them has no links.
+
+    Anybody may have written the line numbers of a record, so that a gap between two lines becomes one empty line.
+    """
+    from recollect.ingest.links import links_of
+    from recollect.memory.originals import lines_of
+
+    lines = lines_of(parts) if _is_markdown(parts[0]) else {}
+    lines |= {number - 1: "" for number in lines if number - 1 not in lines}
+    numbers = sorted(lines)
+    for link in links_of("\n".join(lines[number] for number in numbers)):
+        yield replace(link, line=numbers[link.line - 1])
+
+
+def _linked(record: Record, links: Sequence[NoteLink], parts: Sequence[Record]) -> RelatedNote:
+    """A note at one end of links, which stand in the parts of a note."""
+    first, more = links[0], len(links) - 1
+    line = first.line if parts[0].lines else None
+    place = f"line {line}: " if line else ""
+    return RelatedNote(record, f"{place}{first.written}{f' and {more} more' if more else ''}", line)
+
+
+def _at(parts: Sequence[Record], line: int) -> Record:
+    """The part that holds a line."""
+    return next((part for part in parts if part.lines and part.lines[0] <= line <= part.lines[1]), parts[0])
+
+
+def _under(parts: Sequence[Record], heading: str) -> Record:
+    """The part under a heading, written as it is or as an anchor; the first part if there is no such heading."""
+    wanted = _anchor(heading.rpartition("#")[2])
+    for part in parts if wanted else ():
+        headings = re.findall(r"^#+ (.*)", part.text, re.MULTILINE)
+        if wanted in map(_anchor, (*part.title.split(" › ")[1:], *headings)):
+            return part
+    return parts[0]
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w-]", "", re.sub(r"\s", "-", heading.strip().casefold()))

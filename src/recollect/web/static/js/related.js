@@ -1,0 +1,21 @@
+// The notes that a note links to, those that link to it, and similar ones.
+
+import { h } from "./dom.js";
+import { recordHash, recordPath } from "./recordtext.js";
+import { plain } from "./words.js";
+
+const LISTS = { links: "Links to", backlinks: "Linked from", similar: "Similar" };
+
+/** The related notes of a record as one section; null where there are none, or they cannot be read. */
+export async function related(app, id) {
+  const answer = await app.api.get(recordPath("related", id)).catch(() => null);
+  const names = Object.keys(LISTS).filter((name) => answer?.[name].length);
+  if (!names.length) return null;
+  return h("section", { class: "related", tabindex: "0", "aria-label": "Related notes" },
+    names.map((name) => [h("h2", null, LISTS[name]), h("ul", null, answer[name].map(entry))]));
+}
+
+function entry(note) {
+  return h("li", null, h("a", { href: recordHash(note.id), title: note.path, dir: "auto" }, plain(note.title)),
+    " ", h("span", { class: "quiet" }, h("bdi", null, plain(note.why))));
+}

@@ -1,0 +1,54 @@
+"""What the terminal prints of texts from outside."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect.cli import main, terminal
+
+
+@pytest.mark.parametrize(
+    ("markdown", "words"),
+    [
+        ("## Why\nIt *must* be **so**, __here__ too.", "Why:\nIt must be so, here too."),
+        ("# Is it so? #", "Is it so?"),
+        (
+            "See [the docs](https://example.org/a_(b)) and ![a heron](h.png), [one][1].",
+            "See the docs and a heron, one.",
+        ),
+        ("- one\n* [x] two\n  3. three", "• one\n• two\n• three"),
+        ("| a | `b` |\n|---|:-:|\n| 1 | 2 |", "• a · b\n• 1 · 2"),
+        ("```sh\n# a **comment**\n- x\n```\nend", "# a **comment**\n- x\nend"),
+        ("> quoted <https://example.org><!-- hidden -->", "quoted https://example.org"),
+        ("snake_case_name, 2 * 3 * 4, a|b, #5, -x, [open", "snake_case_name, 2 * 3 * 4, a|b, #5, -x, [open"),
+    ],
+)
+def test_markdown_becomes_plain_text(markdown: str, words: str) -> None:
+    """Marks of headings, links, emphasis, tables and code are removed; items are separated; the rest stays."""
+    assert terminal.without_markdown(markdown) == words
+
+
+@pytest.mark.parametrize("part", ["*a ", "[", "[a](", "`", "<!--", "_x", "> ", "| a ", "(("])
+def test_long_lines_of_marks_take_little_time(part: str) -> None:
+    """No pattern takes time that grows with the square of a line."""
+    began = time.process_time()
+    terminal.without_markdown(part * 30_000)
+    assert time.process_time() - began < 2
+
+
+def test_snippets_are_plain_and_json_is_as_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of Markdown; source code is shown as it is written."""
+    (tmp_path / "note.md").write_text("# Herons\n\n## Food\n\n- They eat [fish](fish.md).\n- Or **frogs**.\n")
+    (tmp_path / "code.py").write_text("# [herons](x) **eat**\nheron_food = ['fish']\n")
+    flags = ["--store", str(tmp_path / "memory.db"), "--embedder", "none"]
+    assert main(["index", str(tmp_path), *flags]) == 0
+    assert main(["search", "frogs", *flags]) == 0
+    assert "• They eat fish. • Or frogs." in capsys.readouterr().out
+    assert main(["search", "heron_food", *flags]) == 0
+    assert "# [herons](x) **eat**" in capsys.readouterr().out
+    assert main(["search", "frogs", "--json", *flags]) == 0
+    assert "- They eat [fish](fish.md). - Or **frogs**." in json.loads(capsys.readouterr().out)["results"][0]["snippet"]

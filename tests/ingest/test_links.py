@@ -1,0 +1,109 @@
+"""Links of Markdown texts, and the files that they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.ingest.links import LinkTargets, destinations, links_of, may_link, words_for
+
+TEXT = """\
+# Title
+
+See [[Garden]] and [[garden/Tools#Spade|the spade]],
+then [a *b* c](../x%20y.md#top "title") and [r][ref]. `[[code]]` ![[pic.png]] ![i](i.png)
+\\[[escaped]] [u](https://example.org) [m](mailto:a@b) [s](#self) [[#self]] [p](page.md?plain=1) [e]()
+
+<!-- [[comment]] -->
+
+```
+[[fence]]
+```
+
+    [[indented]]
+
+- item
+
+    para [[In list]]
+
+| a | b |
+|---|---|
+| [[Note\\|alias]] | [x](<a b.md>) |
+
+[[two
+lines]]
+
+[ref]: ./ref_(1).md
+"""
+
+
+def test_links_are_read_with_heading_and_line():
+    """Code, comments, images and addresses are no links; an embedded file is marked as one."""
+    found = [(link.line, link.target, link.heading, link.written) for link in links_of(TEXT) if not link.embeds]
+    assert found == [
+        (3, "Garden", "", "[[Garden]]"),
+        (3, "garden/Tools", "Spade", "[[garden/Tools#Spade|the spade]]"),
+        (4, "../x y.md", "top", "[a b c](../x y.md#top)"),
+        (4, "./ref_(1).md", "", "[r](./ref_(1).md)"),
+        (5, "page.md", "", "[p](page.md?plain=1)"),
+        (17, "In list", "", "[[In list]]"),
+        (21, "Note", "", "[[Note|alias]]"),
+        (21, "a b.md", "", "[x](a b.md)"),
+    ]
+    assert [link.written for link in links_of(TEXT) if link.embeds] == ["![[pic.png]]"]
+
+
+FILES = {
+    "/v/Note.md": "/v", "/v/a/Note.md": "/v", "/v/a/b/Caf\u00e9.md": "/v", "/v/cli/index.md": "/v", "/v/x/cli.md": "/v",
+    "/v/a/x.py": "/v", "/v/a/v1.2.md": "/v", "/w/z/Note.md": "/w", "/w/only.md": "/w", "/v/a/100%.md": "/v",
+    "/v/docs/README.md": "/v", "/v/a/ref_(1).md": "/v",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "expected"),
+    [
+        ("[[note]]", "/v/a/s.md", "/v/Note.md"),  # the shortest path, also beside another one
+        ("[[note]]", "/w/s.md", "/w/z/Note.md"),  # the own folder first
+        ("[[Only]]", "/v/s.md", "/w/only.md"),
+        ("[[a/note]]", "/v/s.md", "/v/a/Note.md"),
+        ("[[Note.md]]", "/v/s.md", "/v/Note.md"),
+        ("[[./Note]]", "/v/a/s.md", "/v/a/Note.md"),
+        ("[[../Note]]", "/v/a/s.md", "/v/Note.md"),
+        ("[[/a/Note]]", "/v/x/s.md", "/v/a/Note.md"),
+        ("[[v1.2]]", "/v/s.md", "/v/a/v1.2.md"),
+        ("[[ote]]", "/v/s.md", None),
+        ("[[..]]", "/v/x/s.md", None),
+        ("[x](Note.md)", "/v/a/s.md", "/v/a/Note.md"),
+        ("[x](note)", "/v/a/s.md", "/v/a/Note.md"),
+        ("[x](../Note.md)", "/v/a/s.md", "/v/Note.md"),
+        ("[x](only.md)", "/v/s.md", "/w/only.md"),
+        ("[x](nope/x.py)", "/v/s.md", None),
+        ("[x](a/x.py)", "/v/s.md", "/v/a/x.py"),
+        ("[x](/cli)", "/v/a/s.md", "/v/cli/index.md"),  # not `cli.md`, which is not at the top
+        ("[x](../cli/)", "/v/a/s.md", "/v/cli/index.md"),
+        ("[x](../docs)", "/v/a/s.md", "/v/docs/README.md"),
+        ("[x](/b/cafe%CC%81.md)", "/v/s.md", "/v/a/b/Caf\u00e9.md"),
+        ("[x](100%25.md)", "/v/a/s.md", "/v/a/100%.md"),
+        (r"[x](ref\_(1).md)", "/v/a/s.md", "/v/a/ref_(1).md"),
+        ("[x](../../../../etc/passwd)", "/v/a/s.md", None),
+        ("[x](Note.md)", None, "/v/Note.md"),  # of a fact, which has no folder
+        ("[x](a/Note.md)", None, "/v/a/Note.md"),
+        ("[x](./Note.md)", None, None),
+    ],
+)
+def test_a_link_means_one_file(text, source, expected):
+    """Names as in Obsidian, paths as in Markdown. A text that links to a file passes the filter for that file."""
+    (link,) = links_of(text)
+    files = {**FILES, source: source[:2]} if source else FILES
+    assert LinkTargets(files).find(link, source) == expected
+    if expected:
+        assert may_link(expected).search(destinations(text))
+        assert any(word.lower() in text.lower().partition("[")[2] for word in words_for(expected))
+
+
+def test_words_of_a_name_are_letters_and_digits_of_ascii():
+    """They can be compared whatever the case and the escapes; other names match every text."""
+    assert words_for("/v/cli/index.md") == {"index", "cli"}
+    assert words_for("/v/Caf\u00e9 Notes-2.md") == words_for("/v/Cafe\u0301 Notes-2.md") == {"Notes"}
+    assert words_for("/v/Gr\u00f6\u00dfe.md") == {"Gr"}  # also written GR\u00d6SSE
+    assert words_for("/v/\u4f1a\u8bae.md") == {""}
