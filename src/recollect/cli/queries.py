@@ -291,11 +291,10 @@ def _name_and_text(result: Result) -> tuple[str, str]:
 
 def _snippet(result: Result) -> str:
     """The part of a result that matches; of Markdown, without its marks."""
-    from recollect.ingest.documents import MARKDOWN
-
     record = result.record
-    markdown = record.path is None or record.place or record.path.lower().endswith(tuple(MARKDOWN))
-    return plain_text(result.snippet_of(terminal.without_markdown(record.text)) if markdown else result.snippet)
+    return plain_text(
+        result.snippet_of(terminal.without_markdown(record.text)) if record.is_markdown else result.snippet
+    )
 
 
 def _headline(rank: int, result: Result, name: str, score: str, short: str) -> str:

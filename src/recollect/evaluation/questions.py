@@ -13,11 +13,12 @@ from typing import Any
 from recollect.errors import LlmError, UsageError
 from recollect.evaluation import prose
 from recollect.evaluation.prose import Leak, Vocabulary, target_of
-from recollect.ingest.documents import MARKDOWN, MAX_FRONT_MATTER, read_document
+from recollect.ingest.documents import MAX_FRONT_MATTER, read_document
 from recollect.memory import Memory
 from recollect.models.openai import Llm
 from recollect.ranking import fold
 from recollect.types import FileState, Notes, Progress, Record, Store
+from recollect.types.records import MARKDOWN
 
 KINDS = ("paraphrase", "context", "alias", "link", "heading", "sentence", "fact")  # a language model makes the first
 SPLITS = ("test", "dev")
@@ -42,7 +43,7 @@ else says what is meant.
 If there is nothing in it that one could ask for, answer with the single word NONE."""
 
 _MARKS = "?？؟;՞"  # that end a question
-_SUFFIXES = MARKDOWN | {".txt", ".py", ".html", ".pdf"}
+_SUFFIXES = {*MARKDOWN, ".txt", ".py", ".html", ".pdf"}
 _CODE = re.compile(r"://|\w\(|[{}=<>|]")  # occurs in addresses, calls and formulas, but not in questions
 _NUMBER = re.compile(r"(?:0\d+|\d+(?:\.\d+)*(?:[.)]|\s+[-–])|\d+(?:\.\d+)+)\s+(?=\S)")  # the number of a section
 

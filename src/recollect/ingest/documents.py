@@ -17,12 +17,12 @@ from recollect.ingest.discovery import decode
 from recollect.ingest.markdown import TopBlock, top_blocks
 from recollect.ingest.readers import DocumentText, kind_of
 from recollect.ingest.readers.worker import Worker
+from recollect.types.records import MARKDOWN
 
 RULES = 1
 """The version of the rules in this module. It rises with every change that cuts some file in another way; files that
 were cut before stay as they are until `recollect migrate --chunks`."""
 
-MARKDOWN = frozenset((".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd"))
 PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc", ".tex", ".log", ".textile", ""))
 """Suffixes of texts whose indentation has no meaning; every other file is read as source code."""
 

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from recollect.ingest.documents import MARKDOWN
+from recollect.types.records import MARKDOWN
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -11,8 +11,9 @@ from typing import Any
 from recollect.errors import UsageError
 from recollect.ingest.chats import ChatFile, json_values
 from recollect.ingest.discovery import MAX_FILE, decode, read_regular, reason_of
-from recollect.ingest.documents import MARKDOWN, metadata_text, read_markdown
+from recollect.ingest.documents import metadata_text, read_markdown
 from recollect.ingest.turns import listed, moment
+from recollect.types.records import MARKDOWN
 
 MEM0, MCP, BASIC = "mem0", "mcp-memory", "basic-memory"
 FORMATS = (MEM0, MCP, BASIC)

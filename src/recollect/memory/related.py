@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from recollect.errors import UnknownRecord, UsageError
@@ -180,7 +179,7 @@ class _Note:
         linking = [
             record
             for record in mentions
-            if record.path != self._file and _is_markdown(record) and pattern.search(destinations(record.text))
+            if record.path != self._file and record.is_markdown and pattern.search(destinations(record.text))
         ]
         chunks = self._chunks({record.path for record in linking if record.kind == "chunk"})
         others = {record.id: [record] for record in linking if record.kind != "chunk"}
@@ -216,12 +215,6 @@ class _Note:
         return {path: [one for one in records if one.kind == "chunk"] for path, records in by_path.items()}
 
 
-def _is_markdown(record: Record) -> bool:
-    from recollect.ingest.documents import MARKDOWN
-
-    return record.kind != "chunk" or PurePath(record.path or "").suffix.lower() in MARKDOWN
-
-
 def _links(parts: Sequence[Record]) -> Iterator[NoteLink]:
     """The links of a note. Its parts are put together: code that is in several of them has no links.
 
@@ -230,7 +223,7 @@ def _links(parts: Sequence[Record]) -> Iterator[NoteLink]:
     from recollect.ingest.links import links_of
     from recollect.memory.originals import lines_of
 
-    lines = lines_of(parts) if _is_markdown(parts[0]) else {}
+    lines = lines_of(parts) if parts[0].is_markdown else {}
     lines |= {number - 1: "" for number in lines if number - 1 not in lines}
     numbers = sorted(lines)
     for link in links_of("\n".join(lines[number] for number in numbers)):

@@ -53,12 +53,8 @@ class Moved:
     def as_dict(self) -> dict[str, Any]:
         """As JSON."""
         fields = asdict(self)
-        return {
-            **fields,
-            "kept": fields.pop("not_copied"),
-            "different": list(self.different),
-            "notes": list(self.notes),
-        }
+        kept = fields.pop("not_copied")
+        return {**fields, "kept": kept, "different": list(self.different), "notes": list(self.notes)}
 
 
 def copy(

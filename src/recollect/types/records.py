@@ -58,6 +58,9 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     return short
 
 
+MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd")  # endings of file names
+
+
 def passage_of(title: str, text: str) -> str:
     """The text that is embedded."""
     return f"{title}\n{text}" if title else text
@@ -175,6 +178,11 @@ class Record:
     def passage(self) -> str:
         """The text that is embedded: the title, and the text below it."""
         return passage_of(self.title, self.text)
+
+    @property
+    def is_markdown(self) -> bool:
+        """Whether the text may have Markdown in it: that of a fact, of a document, or of a Markdown file."""
+        return not self.path or bool(self.place) or self.path.lower().endswith(MARKDOWN)
 
     @property
     def text_hash(self) -> bytes:

@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from recollect.analysis import matching_words
 from recollect.errors import Forbidden
-from recollect.ingest.documents import MARKDOWN
 from recollect.memory import Memory
 from recollect.memory.changes import chain
 from recollect.memory.originals import Excerpt
@@ -301,8 +300,7 @@ def get_reading(id: RecordId, memory: Named) -> Json:  # noqa: A002
     elif lines:
         around = memory.excerpt(id)
         freshness = around.freshness
-        markdown = record.place or str(record.path).lower().endswith(tuple(MARKDOWN))
-        content = (nodes if markdown else code_nodes)(around.text, around.first_line)
+        content = (nodes if record.is_markdown else code_nodes)(around.text, around.first_line)
     else:
         content = nodes(record.text)
     return Json({"id": id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})

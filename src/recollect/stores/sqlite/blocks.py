@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import StoreError
-from recollect.stores.sqlite.segments import ALIGNED, Ints, Mask, lookup, map_arrays, rising, without, write_arrays
+from recollect.stores.sqlite.arrays import ALIGNED, map_arrays, write_arrays
+from recollect.stores.sqlite.segments import Ints, Mask, lookup, rising, without
 from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
 
 LEVELS = 127  # of eight bits with a sign

@@ -13,10 +13,11 @@ import numpy as np
 from recollect.analysis import Analyzer, term_hash
 from recollect.frequencies import idf, shares
 from recollect.stores.database import K1, NOTHING, B, SqlKeywords
+from recollect.stores.sqlite.arrays import Array
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import Index, state_of
 from recollect.stores.sqlite.rows import Connection
-from recollect.stores.sqlite.segments import Array, Ints
+from recollect.stores.sqlite.segments import Ints
 from recollect.stores.sqlite.visible import Scores, Visible, best
 from recollect.types import Filter, Progress, RankedList
 

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from recollect.disk import sync
 from recollect.errors import StoreError
+from recollect.stores.sqlite.arrays import checksum_of
 from recollect.stores.sqlite.blocks import Block, map_block, write_block
 from recollect.stores.sqlite.database import files_in
-from recollect.stores.sqlite.segments import Mask, Segment, checksum_of, map_segment, write_segment
+from recollect.stores.sqlite.segments import Mask, Segment, map_segment, write_segment
 
 T = TypeVar("T")
 

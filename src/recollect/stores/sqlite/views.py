@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.ranking import Statement
-from recollect.stores.sqlite.segments import Array, Ints, Mask, Segment, merged, without
+from recollect.stores.sqlite.arrays import Array
+from recollect.stores.sqlite.segments import Ints, Mask, Segment, merged, without
 
 TAIL_FACTOR = 4  # a segment in memory is this many times as large as the next, or they are merged
 TAIL_ROWS = 32_768  # rows of the largest segment that is merged in memory

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
 from recollect.stores.rows import all_of, distinct, from_row, micros
+from recollect.stores.sqlite.arrays import Array
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import DIALECT, Connection, integers
-from recollect.stores.sqlite.segments import NEVER, Array, Ints, Mask, Segment
+from recollect.stores.sqlite.segments import NEVER, Ints, Mask, Segment
 from recollect.stores.sqlite.views import View
 from recollect.stores.sqlite.wording import worded
 from recollect.types import Filter, RankedList, RankedRows, Record, Scope
