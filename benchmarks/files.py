@@ -54,7 +54,7 @@ def measure(name: str, part: str) -> Values:
     for dataset in questions(name, part):
         for as_files in (False, True):
             chosen = replace(dataset, as_files=as_files)
-            with open_corpus(chosen, settings=Settings()) as memory:
+            with open_corpus(chosen, settings=Settings(embedder="arctic-embed-s")) as memory:
                 judged = record_set(memory, chosen)
                 for row, (needs_files, options) in ROWS.items():
                     if needs_files == as_files:

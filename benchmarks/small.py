@@ -35,6 +35,7 @@ SETS = (
     "madial_en", "xquad",
 )  # fmt: skip
 SIZES = (8, 30, 100, 300)
+MODEL = Settings(embedder="arctic-embed-s")
 SHOWN = {
     "keyword": SYSTEMS["keyword"],
     "vector": SYSTEMS["vector"],
@@ -42,7 +43,7 @@ SHOWN = {
     "default": {},
     "default, vector weight 2": {"vector_weight": 2.0},
 }
-LANGUAGE = "en"  # of xquad's corpora: the default model does not read the others
+LANGUAGE = "en"  # of xquad's corpora: the model does not read the others
 RELEVANT = 0.6  # the share of a collection that the relevant documents of its questions may fill
 FORMER = {
     "Which microscopic animal survives being parched and revives decades later?": ["reading/tardigrades.md"],
@@ -64,7 +65,7 @@ def main() -> None:
     for name in arguments.sets:
         corpora = [one for one in questions(name, arguments.part) if name != "xquad" or one.name == LANGUAGE]
         for dataset in corpora:
-            with open_corpus(dataset) as whole:
+            with open_corpus(dataset, settings=MODEL) as whole:
                 for size in SIZES:
                     into = found[size].setdefault(name, defaultdict(list))
                     for part in collections(dataset, size, arguments.most // len(corpora)):
@@ -122,7 +123,7 @@ def measured(whole: Memory, part: Dataset) -> dict[str, list[float]]:
                 {"id": row["_id"], "text": row.get("text") or row.get("title") or "-", "title": row.get("title") or ""}
                 for row in part.corpus
             )
-        with Memory.open(place, settings=Settings()) as memory:
+        with Memory.open(place, settings=MODEL) as memory:
             ids = [row["_id"] for row in part.corpus]
             vectors, records = whole.embeddings.vectors(ids), memory.store.records.get(ids)
             index = memory.embeddings.serving().index
@@ -139,7 +140,7 @@ def sample_rows() -> Sequence[tuple[str, ...]]:
     rows = [("questions to the sample notes", *SHOWN)]
     with (
         tempfile.TemporaryDirectory() as folder,
-        Memory.open(Path(folder) / "memory.db", settings=Settings()) as memory,
+        Memory.open(Path(folder) / "memory.db", settings=MODEL) as memory,
     ):
         memory.index(NOTES)
         own = {one.text: one.relevant for one in sample_questions()}

@@ -93,7 +93,7 @@ def measure(name: str) -> dict[str, dict[str, float]]:
         into = found.setdefault(f"{name} {dataset.name}" if name in APART else name, {})
         texts = dict(list(dataset.queries.items())[:MOST_QUESTIONS])
         qrels = {key: dataset.qrels[key] for key in texts}
-        with open_corpus(dataset, settings=Settings()) as memory:
+        with open_corpus(dataset, settings=Settings(embedder="arctic-embed-s")) as memory:
             heard = record(memory, texts)
             for way, options in OPTIONS.items():
                 _add(into, way, qrels, heard.run(options, limit=10))

@@ -113,7 +113,9 @@ class Bert(nn.Module):
         self.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
 
     def save(self, target: Path) -> None:
-        np.savez(target, **{name: value.astype(np.float16) for name, value in self.named().items()})
+        part = target.with_suffix(".part.npz")  # a file that is there is always a whole one
+        np.savez(part, **{name: value.astype(np.float16) for name, value in self.named().items()})
+        part.replace(target)
 
     def optimizer(self, rate: float) -> torch.optim.Optimizer:
         decay = [one for one in self.parameters() if one.dim() > 1]

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bert import CLS, DEVICE, INNER, SEP, Bert, graph_weights, log
+from bert import CLS, DEVICE, INNER, SEP, START, Bert, graph_weights, log
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -113,6 +113,17 @@ class Cuts:
             return parts
         return torch.cat([self.rows(self.by_length[picked], length, of=self.asked.tokens, ask=True), parts])
 
+    def batch(self, rng: random.Random, arguments: argparse.Namespace) -> list[Tensor]:
+        """Texts of one length and questions of another."""
+        size, length = chosen_length(rng, 6, LONGEST - 2), chosen_length(rng, 3, 40)
+        length = min(length, size)
+        begins = self.texts(size, min(4096, arguments.batch * 3 // 4 // (size + 2)))
+        count = min(4096, arguments.batch // 4 // (length + 2 + len(self.prefix)))
+        rows = [self.rows(begins, size), self.questions(begins, size, length, count)]
+        if rng.random() < arguments.replaced:
+            rows[0] = self.replaced(rows[0], 0.12)
+        return rows
+
     def replaced(self, rows: Tensor, share: float) -> Tensor:
         """The rows with a share of their words replaced by any words, so that more words are seen."""
         other = torch.randint(FIRST_WORD, self.vocabulary, rows.shape, device=DEVICE)
@@ -153,22 +164,19 @@ def chosen_length(rng: random.Random, least: int, most: int) -> int:
 
 
 def train(student: Bert, teacher: Bert, cuts: Cuts, arguments: argparse.Namespace, watch: Watch | None) -> None:
-    optimizer, rng = student.optimizer(arguments.rate), random.Random(arguments.seed)
+    optimizer = student.optimizer(arguments.rate)
+    begin, step, seen, tokens = resumed(student, optimizer, arguments)
+    torch.manual_seed(arguments.seed + step)
+    rng = random.Random(arguments.seed + step)
     compiled = (lambda run: torch.compile(run, dynamic=True)) if arguments.compile else (lambda run: run)
     learn, know = compiled(student.states), compiled(teacher.states)
-    losses = Losses(arguments, len(student.layers))
-    step, seen, tokens, reported, total = 0, 0, 0, 0.0, torch.zeros(4, device=DEVICE)
-    start = time.time()
-    while (done := (time.time() - start) / arguments.seconds) < 1:
+    losses, total = Losses(arguments, len(student.layers)), torch.zeros(4, device=DEVICE)
+    start, first, reported = time.time(), step, time.time()
+    while (share := (time.time() - start) / max(1, START + arguments.seconds - start)) < 1:
+        done = begin + (arguments.until - begin) * share
         for group in optimizer.param_groups:
             group["lr"] = arguments.rate * min(1, (step + 1) / 300) * max(0.01, 0.5 * (1 + math.cos(math.pi * done)))
-        size, length = chosen_length(rng, 6, LONGEST - 2), chosen_length(rng, 3, 40)
-        length = min(length, size)
-        begins = cuts.texts(size, min(4096, arguments.batch * 3 // 4 // (size + 2)))
-        count = min(4096, arguments.batch // 4 // (length + 2 + len(cuts.prefix)))
-        rows = [cuts.rows(begins, size), cuts.questions(begins, size, length, count)]
-        if rng.random() < arguments.replaced:
-            rows[0] = cuts.replaced(rows[0], 0.12)
+        rows = cuts.batch(rng, arguments)
         with torch.no_grad():
             goal = [know(row) for row in rows]
         with torch.autocast(DEVICE, torch.bfloat16):
@@ -180,14 +188,37 @@ def train(student: Bert, teacher: Bert, cuts: Cuts, arguments: argparse.Namespac
         optimizer.step()
         step, seen, tokens = step + 1, seen + sum(map(len, rows)), tokens + sum(row.numel() for row in rows)
         total = 0.98 * total + 0.02 * parts
-        if time.time() - start > reported + arguments.every:
-            reported = time.time() - start
-            shown = [round(v, 4) for v in (total / (1 - 0.98**step)).tolist()]
-            log(f"step {step}, {seen:,} texts, {tokens / 1e6 / reported:.2f} M tokens/s, losses {shown}")
+        if time.time() > reported + arguments.every:
+            reported = time.time()
+            shown = [round(v, 4) for v in (total / (1 - 0.98 ** (step - first))).tolist()]
+            log(f"{done:.0%} of the schedule, step {step}, {seen:,} texts, {tokens / 1e6:.1f} M tokens, losses {shown}")
+            if not all(map(math.isfinite, shown)):
+                raise SystemExit("the losses are no numbers; the last file of weights is left as it is")
             student.save(arguments.target)
+            keep(student, optimizer, arguments, (done, step, seen, tokens))
             if watch:
                 log("   ", watch.line(student))
+    keep(student, optimizer, arguments, (arguments.until, step, seen, tokens))
     log(f"{step} steps, {seen:,} texts, {tokens:,} tokens, losses {[round(v, 4) for v in total.tolist()]}")
+
+
+def resumed(student: Bert, optimizer: torch.optim.Optimizer, arguments: argparse.Namespace) -> tuple:
+    """The share of the schedule that is done, steps, texts and tokens; of a run that was stopped, or of none."""
+    if not arguments.state or not arguments.state.exists():
+        return arguments.begin, 0, 0, 0
+    state = torch.load(arguments.state, map_location=DEVICE)
+    student.load_state_dict(state["student"])
+    optimizer.load_state_dict(state["optimizer"])
+    log(f"goes on at {state['done'][0]:.0%} of the schedule, step {state['done'][1]}")
+    return state["done"]
+
+
+def keep(student: Bert, optimizer: torch.optim.Optimizer, arguments: argparse.Namespace, done: tuple) -> None:
+    """Write what a later run needs to go on."""
+    if arguments.state:
+        part = arguments.state.with_suffix(".part")
+        torch.save({"student": student.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, part)
+        part.replace(arguments.state)
 
 
 # Evaluation while training
@@ -270,7 +301,13 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--layers", type=int, nargs="+", default=[0, 4, 8, 11], help="of the teacher, to begin with")
     parser.add_argument("--inner", type=int, default=INNER, help="inner neurons of a layer; the teacher has 1536")
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="after the start of the program, the end of training"
+    )
+    parser.add_argument("--begin", type=float, default=0.0, help="share of the schedule that --start has behind it")
+    parser.add_argument("--until", type=float, default=1.0, help="share of the schedule at which this run stops")
+    parser.add_argument("--start", type=Path, help="weights.npz to begin with, in place of layers of the teacher")
+    parser.add_argument("--state", type=Path, help="file to go on from, if it exists, and to keep the state in")
     parser.add_argument("--every", type=float, default=60, help="seconds between reports")
     parser.add_argument("--rate", type=float, default=5e-4)
     parser.add_argument("--batch", type=int, default=131_072, help="tokens of a batch")
@@ -313,7 +350,10 @@ def run(arguments: argparse.Namespace) -> None:
         log("teacher:", watch.line(teacher))
     cuts = Cuts(tokenizer, read(arguments.data, arguments.most))
     student = Bert(len(arguments.layers), arguments.inner).to(DEVICE)
-    student.take(weights, arguments.layers)
+    if arguments.start:
+        student.take(dict(np.load(arguments.start)), range(len(arguments.layers)))
+    else:
+        student.take(weights, arguments.layers)
     train(student, teacher.half() if DEVICE == "cuda" else teacher, cuts, arguments, watch)
     if watch:
         log("student:", watch.line(student))

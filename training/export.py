@@ -1,7 +1,8 @@
-"""Turn trained weights into an int8 ONNX graph: `python training/export.py WEIGHTS.npz model.onnx`.
+"""Turn trained weights into an int8 ONNX graph: `python training/export.py WEIGHTS.npz model.onnx [--spread FILE]`.
 
 Needs numpy, onnx and onnxruntime. The graph is written by hand, so that the last layer computes only what is read of
-it: the state of the first token. That spares most of a layer and changes no score.
+it: the state of the first token. That spares most of a layer and changes no score. `--spread` takes the file of
+spread.py.
 """
 
 from __future__ import annotations
@@ -43,15 +44,31 @@ class Graph:
 class Bert(Graph):
     """The graph of a BERT: a cross-encoder, which gives one score for a pair of texts, or an embedder."""
 
-    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, weights: Mapping[str, np.ndarray], spread: Mapping[str, np.ndarray] | None = None) -> None:
         super().__init__()
         self.weights = weights
+        self.spread = spread or {}
         self.width = weights["embeddings.word_embeddings.weight"].shape[1]
         self.layers = 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder.layer."))
 
-    def linear(self, x: str, name: str) -> str:
-        weight = self.constant(f"{name}.weight", np.ascontiguousarray(self.weights[f"{name}.weight"].T, np.float32))
-        return self.add("Add", self.add("MatMul", x, weight), self.vector(f"{name}.bias"))
+    def linear(self, x: str, name: str, undone: str = "", done: str = "") -> str:
+        """A linear layer that undoes one spread in what it reads, and applies another to what it gives."""
+        weight, bias = (self.weights[f"{name}.{end}"].astype(np.float32) for end in ("weight", "bias"))
+        if undone in self.spread:
+            centre, scale = self.spread[undone]
+            weight, bias = weight * scale, bias + weight @ centre
+        if done in self.spread:
+            centre, scale = self.spread[done]
+            weight, bias = weight / scale[:, None], (bias - centre) / scale
+        product = self.add("MatMul", x, self.constant(f"{name}.weight", np.ascontiguousarray(weight.T)))
+        return self.add("Add", product, self.constant(f"{name}.bias", bias))
+
+    def spread_out(self, x: str, name: str) -> str:
+        if name not in self.spread:
+            return x
+        centre, scale = self.spread[name]
+        moved = self.add("Sub", x, self.constant(f"{name}.centre", centre))
+        return self.add("Mul", moved, self.constant(f"{name}.scale", 1 / scale))
 
     def vector(self, name: str) -> str:
         return self.constant(name, self.weights[name].astype(np.float32))
@@ -60,8 +77,10 @@ class Bert(Graph):
         scale, shift = self.vector(f"{name}.weight"), self.vector(f"{name}.bias")
         return self.add("LayerNormalization", x, scale, shift, axis=-1, epsilon=EPSILON)
 
-    def gelu(self, x: str) -> str:
+    def gelu(self, x: str, name: str) -> str:
         root, one, half = (self.constant(f"scalar_{v:.4f}", np.array(v, np.float32)) for v in (2**0.5, 1.0, 0.5))
+        if name in self.spread:
+            half = self.constant(f"{name}.half", 0.5 / self.spread[name][1])
         erf = self.add("Add", self.add("Erf", self.add("Div", x, root)), one)
         return self.add("Mul", self.add("Mul", x, erf), half)
 
@@ -71,20 +90,21 @@ class Bert(Graph):
 
     def layer(self, x: str, mask: str, number: int) -> str:
         name = f"encoder.layer.{number}"
-        asks = x if number < self.layers - 1 else self.first(x)
-        query = self.heads(self.linear(asks, f"{name}.attention.self.query"), (0, 2, 1, 3))
-        key = self.heads(self.linear(x, f"{name}.attention.self.key"), (0, 2, 3, 1))
-        value = self.heads(self.linear(x, f"{name}.attention.self.value"), (0, 2, 1, 3))
+        qkv, out, up, down = (f"{number}.{part}" for part in ("qkv", "out", "up", "down"))
+        read = self.spread_out(x, qkv)
+        asks, asking = (x, read) if number < self.layers - 1 else (self.first(x), self.first(read))
+        query = self.heads(self.linear(asking, f"{name}.attention.self.query", qkv), (0, 2, 1, 3))
+        key = self.heads(self.linear(read, f"{name}.attention.self.key", qkv), (0, 2, 3, 1))
+        value = self.heads(self.linear(read, f"{name}.attention.self.value", qkv, out), (0, 2, 1, 3))
         scale = self.constant("scale", np.array((self.width / HEADS) ** 0.5, np.float32))
         attention = self.add("Add", self.add("Div", self.add("MatMul", query, key), scale), mask)
         read = self.add("MatMul", self.add("Softmax", attention, axis=-1), value)
         joined = self.add("Reshape", self.add("Transpose", read, perm=(0, 2, 1, 3)), self.numbers(0, 0, self.width))
-        output = self.add("Add", self.linear(joined, f"{name}.attention.output.dense"), asks)
+        output = self.add("Add", self.linear(joined, f"{name}.attention.output.dense", out), asks)
         x = self.normalised(output, f"{name}.attention.output.LayerNorm")
-        inner = self.gelu(self.linear(x, f"{name}.intermediate.dense"))
-        return self.normalised(
-            self.add("Add", self.linear(inner, f"{name}.output.dense"), x), f"{name}.output.LayerNorm"
-        )
+        inner = self.gelu(self.linear(self.spread_out(x, up), f"{name}.intermediate.dense", up), down)
+        whole = self.add("Add", self.linear(inner, f"{name}.output.dense", down), x)
+        return self.normalised(whole, f"{name}.output.LayerNorm")
 
     def first(self, x: str) -> str:
         return self.add("Slice", x, self.numbers(0), self.numbers(1), self.numbers(1))
@@ -125,13 +145,13 @@ class Bert(Graph):
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
 
 
-def export(weights: Mapping[str, np.ndarray], target: Path) -> None:
+def export(weights: Mapping[str, np.ndarray], target: Path, spread: Mapping[str, np.ndarray] | None = None) -> None:
     """Write the graph, quantised to eight bits: weights now, by column; what flows through it when it runs."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole.onnx"
-        onnx.save(Bert(weights).model(), whole)
+        onnx.save(Bert(weights, spread).model(), whole)
         # Without `reduce_range`, sums of two products overflow 16 bits on processors without VNNI.
         quantize_dynamic(
             whole, target, op_types_to_quantize=["MatMul", "Gather"], per_channel=True, reduce_range=True,
@@ -143,9 +163,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path)
     parser.add_argument("target", type=Path)
+    parser.add_argument("--spread", type=Path)
     arguments = parser.parse_args()
     with np.load(arguments.weights) as weights:
-        export(dict(weights), arguments.target)
+        export(dict(weights), arguments.target, dict(np.load(arguments.spread)) if arguments.spread else None)
     print(f"{arguments.target}: {arguments.target.stat().st_size:,} bytes")
 
 

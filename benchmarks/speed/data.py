@@ -94,7 +94,7 @@ def embed() -> None:
     from recollect.config import Settings
     from recollect.models.embedders import open_embedder
 
-    model = open_embedder(Settings().embedder, settings=Settings())
+    model = open_embedder("arctic-embed-s", settings=Settings())
     asked = pick_questions()
     np.save(FOLDER / "passages.npy", model.passages(list(texts(sentences(), EMBEDDED))))
     (FOLDER / "questions.json").write_text(json.dumps(asked), encoding="utf-8")

@@ -206,7 +206,7 @@ def starts(figures: Figures) -> str:
     body += [row(f"`{name}`", f"{best:.0f}", f"{middle:.0f}") for name, (best, middle) in figures["starts"].items()]
     parts = [heading, "\n".join(body)]
     if spent := figures.get("embedding_ms"):
-        took = f"Embedding a question with the default model took {spent['wall']} ms ({spent['cpu']} ms of CPU time)"
+        took = f"Embedding a question with the model took {spent['wall']} ms ({spent['cpu']} ms of CPU time)"
         parts.append(f"{took}, the median of all questions. Only the command with the model contains it.")
     return "\n\n".join(parts)
 

@@ -44,7 +44,7 @@ def embedding() -> dict[str, float]:
     from recollect.config import Settings
     from recollect.models.embedders import open_embedder
 
-    model = open_embedder(Settings().embedder, settings=Settings())
+    model = open_embedder("arctic-embed-s", settings=Settings())
     model.query("one to load the model")
     walls, cpus = [], []
     for question in questions()[0]:

@@ -171,7 +171,7 @@ def test_demo_answers_and_names_the_next_command(run):
 def test_models_are_listed(run):
     """The default is marked, and each line says whether the model is installed."""
     rows = run("model", "list", "--json").json
-    assert [row["name"] for row in rows if row["default"]] == ["arctic-embed-s"]
+    assert [row["name"] for row in rows if row["default"]] == ["small-embedder"]
     assert {"installed", "licence", "bytes"} <= rows[0].keys()
     unknown = run("model", "path", "nonsense", "--json")
     assert (unknown.code, unknown.error["code"]) == (2, "usage")

@@ -10,7 +10,7 @@ MODELS = cache_root()  # before a test changes the home
 
 @pytest.fixture
 def meaning(run, monkeypatch):
-    """Commands use the default model, of this machine's cache."""
+    """Commands use arctic-embed-s, of this machine's cache."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(MODELS))
     fetch("arctic-embed-s", announce=lambda _: None)
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "arctic-embed-s")

@@ -18,7 +18,7 @@ NAME = ARCTIC_EMBED_S.name
 
 @pytest.fixture(scope="session")
 def arctic():
-    """The default model's folder in the user's cache, downloaded once."""
+    """The folder of arctic-embed-s in the user's cache, downloaded once."""
     return fetch(NAME, announce=lambda _: None)
 
 
@@ -45,7 +45,7 @@ def models(arctic, tmp_path, monkeypatch):
 @pytest.fixture
 def hub(arctic, monkeypatch):
     """A local hub that serves the model's files at their pinned revision."""
-    with Hub.of_default_model(arctic) as server:
+    with Hub.of_arctic(arctic) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield
 

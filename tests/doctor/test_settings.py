@@ -2,6 +2,7 @@
 
 import pytest
 
+from recollect.cli import main
 from recollect.config.trust import TrustedFiles, read_project_file
 
 
@@ -22,7 +23,17 @@ def test_default_store_is_not_created(doctor, home, untouched, monkeypatch):
     untouched(home)
     told = doctor()
     assert told.code == 0
-    assert (told["model"]["state"], told["model"]["mend"]) == ("note", "recollect model fetch arctic-embed-s")
+    assert told["model"]["state"] == "ok"
+
+
+def test_default_model_is_no_complaint_about_the_one_of_the_store(doctor, home, monkeypatch):
+    """A store keeps the model of its vectors; nobody chose the default. Another model in the settings is a warning."""
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    assert main(["add", "The heron stands in the reeds."]) == 0
+    monkeypatch.delenv("RECOLLECT_EMBEDDER")
+    assert doctor()["vectors"]["message"] == "all 1 records have a vector of hashing:64"
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:32")
+    assert doctor()["vectors"]["state"] == "warning"
 
 
 def test_invalid_toml_is_a_failure_and_other_checks_run(doctor, settings, kept):

@@ -189,5 +189,5 @@ def test_settings_are_replayed_on_files(opened):
 
 def test_files_have_a_store_of_their_own():
     """The name says that documents are files, before the model."""
-    assert place_of(make_set(), Settings()) == "birds-f00d-files.db"
-    assert place_of(replace(make_set(), as_files=False), Settings()) == "birds-f00d.db"
+    assert place_of(make_set(), Settings()) == "birds-f00d-files-small-embedder.db"
+    assert place_of(replace(make_set(), as_files=False), Settings()) == "birds-f00d-small-embedder.db"

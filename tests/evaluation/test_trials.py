@@ -75,17 +75,21 @@ def test_second_run_stores_and_embeds_nothing(opened, tmp_path):
     assert [file.name for file in (tmp_path / "cache").glob("*.db")] == ["notes-f00d-hashing-64.db"]
 
 
-def test_default_model_and_no_model_share_a_file():
+def test_one_model_and_no_model_share_a_file():
     """Other models and languages have separate files."""
     dataset = make_set()
     names = [
         place_of(dataset, settings)
         for settings in (
-            Settings(), Settings(embedder="none"), Settings(language="english"), Settings(language="german"),
-            Settings(embedder="openai:a/b"),
+            Settings(embedder="arctic-embed-s"), Settings(embedder="none"),
+            Settings(embedder="none", language="english"), Settings(embedder="none", language="german"),
+            Settings(), Settings(embedder="openai:a/b"),
         )
     ]  # fmt: skip
-    assert names == [*["notes-f00d.db"] * 3, "notes-f00d-german.db", "notes-f00d-openai-a-b.db"]
+    assert names == [
+        *["notes-f00d.db"] * 3,
+        *(f"notes-f00d-{end}.db" for end in ("german", "small-embedder", "openai-a-b")),
+    ]
 
 
 def test_corpora_are_averaged_over_their_questions(opened):

@@ -1,4 +1,4 @@
-"""The default model, and a dump of the store's tables."""
+"""A real model, and a dump of the store's tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recollect.types import Embedder
 
 @pytest.fixture(scope="session")
 def arctic() -> Embedder:
-    """The default model, loaded once."""
+    """arctic-embed-s, loaded once."""
     return open_embedder("arctic-embed-s")
 
 

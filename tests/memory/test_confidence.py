@@ -224,7 +224,9 @@ def kept(memory):
     return {key: json.loads(value) for key, value in found}
 
 
-@pytest.mark.parametrize("name", ["arctic-embed-s", pytest.param("bge-small-en", marks=pytest.mark.ci)])
+@pytest.mark.parametrize(
+    "name", ["small-embedder", "arctic-embed-s", pytest.param("bge-small-en", marks=pytest.mark.ci)]
+)
 def test_closeness_of_our_models_is_as_measured(open_memory, name):
     """The numbers in the code are what the pairs of texts give."""
     memory = open_memory(embedder=open_embedder(name))
@@ -433,7 +435,7 @@ GERMAN = [
     ids=["chinese", "german"],
 )
 def test_confidence_in_other_languages(open_memory, texts, language, answered, unrelated):
-    """By keywords alone, since the default model reads English."""
+    """By keywords alone, since our models read English."""
     memory = open_memory(embedder="none", language=language)
     memory.add_many({"text": text} for text in texts)
     assert best(memory, unrelated) < 0.4 < best(memory, answered)

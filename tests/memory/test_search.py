@@ -865,7 +865,7 @@ def test_settings_are_the_defaults_of_a_search(open_memory: OpenMemory) -> None:
     assert len(memory.search("heron", limit=4).results) == 4
 
 
-# -- the default model --------------------------------------------------------------------------------------
+# -- a real model -----------------------------------------------------------------------------------------
 
 
 def test_default_model_finds_a_paraphrase(open_memory: OpenMemory, arctic: Embedder) -> None:

@@ -11,7 +11,7 @@ from recollect.models.onnx import OnnxEmbedder
 
 @pytest.fixture(scope="session")
 def reader() -> OnnxEmbedder:
-    """The default model."""
+    """arctic-embed-s."""
     return open_embedder("arctic-embed-s")
 
 

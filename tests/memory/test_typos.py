@@ -136,7 +136,7 @@ def test_vectors_are_searched_for_the_corrected_text(options: dict[str, float], 
 
 
 def test_misspelled_query_ranks_vectors_like_the_right_one(tmp_path: Path) -> None:
-    """With the default model, which splits "tresure" into pieces that mean something else."""
+    """With arctic-embed-s, which splits "tresure" into pieces that mean something else."""
     with Memory.open(tmp_path / "memory.db", embedder="arctic-embed-s", settings=Settings()) as memory:
         for text in (
             "The treasure is buried.",

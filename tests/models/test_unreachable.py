@@ -1,4 +1,4 @@
-"""No model, no key, no network: keyword search works, reports it, and does not wait for the network each time."""
+"""No key and no network: the default model is part of the package; without a named one, keyword search works."""
 
 import time
 
@@ -18,6 +18,18 @@ def nowhere(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     return tmp_path
+
+
+def test_defaults_search_by_meaning_without_a_network(nowhere):
+    """The first search of a new store finds a record that shares no word with the question; nothing is fetched."""
+    said = []
+    with Memory.open(nowhere / "m.db", settings=Settings(), announce=said.append) as memory:
+        memory.add("The cat sleeps on the sofa.")
+        memory.add("Our car needs new tyres before winter.")
+        answer = memory.search("vehicle maintenance")
+    assert answer.results[0].record.text == "Our car needs new tyres before winter."
+    assert (answer.trace.mode, answer.trace.warnings, said) == ("hybrid", (), [])
+    assert not (nowhere / "models").exists()
 
 
 @pytest.mark.ci

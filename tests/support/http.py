@@ -180,8 +180,8 @@ class Hub(HttpServer):
     """A model hub: the files it serves by path, how it misbehaves, and how many bytes it sent."""
 
     @classmethod
-    def of_default_model(cls, folder: Path) -> Self:
-        """A hub with the files of the default model, taken from `folder`, with the line ends that the real hub has."""
+    def of_arctic(cls, folder: Path) -> Self:
+        """A hub with the files of arctic-embed-s, taken from `folder`, with the line ends that the real hub has."""
         root = f"/{ARCTIC_EMBED_S.repository}/resolve/{ARCTIC_EMBED_S.revision}"
         tokenizer = (folder / "tokenizer.json").read_bytes().replace(b"\r\n", b"\n")
         model = (folder / "model.onnx").read_bytes()

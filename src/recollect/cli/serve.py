@@ -25,7 +25,6 @@ from recollect.registry import missing_package
 from recollect.web.access import Caller, Tokens, tokens_file
 
 if TYPE_CHECKING:
-    from recollect.config import Settings
     from recollect.memory import Memory
 
 PORT = 8377
@@ -89,7 +88,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         )  # fmt: skip
         server = middleware.DrainingServer(settings)
         address = f"[{host.strip('[]')}]" if ":" in host else host
-        threading.Thread(target=_fetch_models, args=(memory.settings,), name="fetching", daemon=True).start()
+        threading.Thread(target=_fetch_models, args=(memory,), name="fetching", daemon=True).start()
         # uvicorn raises the signal again after it has shut down; the handler ignores that.
         with _on_signal(lambda: setattr(server, "should_exit", True)), scheduled_backups(memory, options):
             notice(f"serving at http://{address}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
@@ -118,14 +117,15 @@ def _listen(host: str, port: int) -> socket.socket:
         raise FailedError(f"cannot listen on {host}:{port}: {reason}", hint=hint) from error
 
 
-def _fetch_models(settings: Settings) -> None:
+def _fetch_models(memory: Memory) -> None:
     """Fetch missing models; until then, searches are answered without them. A request never starts a download."""
     from recollect.models.catalogue import MODELS, installed
     from recollect.models.fetch import fetch_automatically
     from recollect.network.addresses import offline
 
-    search = settings.search
-    for name in (settings.embedder, search.rerank_model if search.rerank else "none"):
+    settings, active = memory.settings, memory.store.spaces.active
+    reranker = settings.search.rerank_model if settings.search.rerank else "none"
+    for name in (settings.embedder, active.embedder if active else "none", reranker):
         if name in MODELS and not offline() and not installed(name):
             try:
                 fetch_automatically(name, announce=notice)

@@ -94,7 +94,7 @@ class Settings:
         "A file (by default in the user's data folder), or a URL such as postgresql://user@host/database.",
         check=(lambda place: not misspelt(place), "a file, or a URL with its ://"),
     )
-    embedder: str = option("arctic-embed-s", "The embedding model; `none` is keyword search only.")
+    embedder: str = option("small-embedder", "The embedding model; `none` is keyword search only.")
     language: str | None = option(
         None,
         "Language of a new store (of the stemmer), by default english; `recollect language` changes that of a store.",

@@ -35,7 +35,7 @@ MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 def place_of(dataset: Dataset, settings: Settings) -> str:
     """Name the store's file. Each embedding model and each language has its own, and so has a set as files."""
     parts = ["files"] if dataset.as_files else []
-    parts += [settings.embedder] if settings.embedder not in ("none", Settings().embedder) else []
+    parts += [settings.embedder] if settings.embedder not in ("none", "arctic-embed-s") else []  # nor had older files
     parts += [settings.language] if settings.language not in (None, "english") else []
     return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *parts)) + ".db"
 
@@ -65,7 +65,7 @@ def open_corpus(
     with ExitStack() as stack:
         memory = stack.enter_context(Memory.open(place, settings=settings, **opening))
         if settings.embedder != "none":
-            memory.embed(progress=progress(f"embedding {dataset.name}"))
+            memory.embed(move=True, progress=progress(f"embedding {dataset.name}"))
         stack.pop_all()  # the caller closes it
         return memory
 

@@ -153,7 +153,7 @@ def _measure(
     search, status = memory.settings.search, memory.status()
     for trial in trials:
         if trial.options.get("sources") == ["vector"] and not memory.embeddings.configured:
-            raise UsageError(f"the system {trial.system!r} needs an embedder", hint="--embedder arctic-embed-s")
+            raise UsageError(f"the system {trial.system!r} needs an embedder", hint="--embedder small-embedder")
     named = [trial.options.get("sources", search.sources) for trial in trials]
     sources = None if None in named else list(dict.fromkeys(name for names in named for name in names))
     shared = {**plan.filters, "sources": sources, "confidence": True}

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
+from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import is_self_contained
 from recollect.types import ActiveSpace, Filter, Progress, Scope, VectorSpace, VectorSpaces
 from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbedder
@@ -192,8 +193,11 @@ class Embeddings:
         return f"{moves}; `recollect migrate --embedder {self.name} --evaluate` instead compares the two first"
 
     def stays(self) -> str | None:
-        """That the store keeps a model which is not the configured one, in words. Opens no model."""
-        if (old := self._other_model()) is None:
+        """That the store keeps a model which is not the configured one, in words. Opens no model.
+
+        The default is no choice of the user's: a store keeps its model without a word.
+        """
+        if self.name == DEFAULT or (old := self._other_model()) is None:
             return None
         ways = f"`recollect migrate --embedder {self.name} --evaluate` compares and switches"
         return f"the store keeps its model {old}, the settings name {self.name}: {ways}"
@@ -256,7 +260,8 @@ class Embeddings:
             raise EmbedderError(message, hint=move) from error
         if old.fingerprint != active.fingerprint:
             raise changed
-        return ActiveSpace(old, self._spaces.open(active), active, f"{name} still answers; {move}")
+        warning = "" if embedder.name == DEFAULT else f"{name} still answers; {move}"
+        return ActiveSpace(old, self._spaces.open(active), active, warning)
 
     def _configured(self) -> tuple[Embedder, VectorSpace]:
         embedder = self._embedder()
@@ -265,7 +270,7 @@ class Embeddings:
     def _embedder(self) -> Embedder:
         model = self._name_or_model
         if model is None or model == "none":
-            raise UsageError("no embedder is configured", hint="set one: --embedder arctic-embed-s")
+            raise UsageError("no embedder is configured", hint=f"set one: --embedder {DEFAULT}")
         return self._models[model] if isinstance(model, str) else model
 
 

@@ -23,6 +23,7 @@ from recollect.memory.importing import Importer
 from recollect.memory.provenance import trusting, with_left_out
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope
+from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker
 from recollect.options import RECALL_TOKENS
@@ -273,12 +274,13 @@ class Memory(Importer):
         return backup(self.store, file, force=force, keep=keep)
 
     @traced("embed", embedded)
-    def embed(self, *, move: bool = True, progress: Progress | None = None) -> int:
+    def embed(self, *, move: bool | None = None, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model and return how many. It can be interrupted.
 
-        If another model answers, this is announced, and the configured one answers from the end on. Without `move`, the
-        vectors are those of the model that answers, and it stays.
+        If another model answers, this is announced, and the configured one answers from the end on. With `move=False`,
+        and where the configured model is the default, the vectors are those of the model that answers, and it stays.
         """
+        move = self.embeddings.name != DEFAULT if move is None else move
         if move and (moving := self.embeddings.move()):
             self.announce(moving)
         self.store.keywords.catch_up()

@@ -14,7 +14,7 @@ from recollect.dataclass import dataclass
 from recollect.errors import ModelError, ModelMissing, UsageError
 from recollect.types import Progress
 
-DEFAULT = "arctic-embed-s"
+DEFAULT = "small-embedder"
 STAGING = ".staging-"
 BUILT_IN = Path(__file__).parent / "files"
 
@@ -154,7 +154,7 @@ _ALL = (
         query_prefix="Represent this sentence for searching relevant passages: ",
         files=(
             ModelFile(
-                "model.onnx", 19_831_665, "2ee76afefcc5c1c32511ee9971f9e50281e15d134e5401b4fb1de4d9d3ee2833",
+                "model.onnx", 19_656_776, "7a22dc62d7b951a70e7ceee048874565c1b44d794b92bd2c7a13298effba9047",
             ),
             ModelFile(
                 "tokenizer.json", 742_332, "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 from recollect.dataclass import dataclass
 from recollect.errors import UPGRADE, RecollectError
+from recollect.models.catalogue import DEFAULT
+from recollect.models.embedders import is_self_contained
 from recollect.ranking import fold_hash
 from recollect.stores.rows import passage_hash
 from recollect.types import Progress, Record, Store
@@ -126,7 +128,7 @@ class Examination:
     def vectors(
         self, spaces: Sequence[Space], active: str | None, total: int, missing: Callable[[Space | None], int]
     ) -> Finding:
-        """Whether every record has a vector of the embedder in the settings.
+        """Whether every record has a vector of the embedder in the settings; for the default, of the store's own.
 
         `active` is the fingerprint of the space that searches use, and `missing` counts the records without a vector in
         the space of the embedder, which may not exist.
@@ -136,16 +138,18 @@ class Examination:
         mine = self.fingerprint()
         serving = next((space for space in spaces if space[1] == active), None)
         own = [space for space in spaces if (space[1] == mine if mine else space[2] == self.embedder)]
-        chosen = serving if serving in own else next(iter(own), None)
+        keeps = serving and self.embedder == DEFAULT != serving[2] and is_self_contained(serving[2])
+        chosen = serving if keeps or serving in own else next(iter(own), None)
+        name = chosen[2] if chosen else self.embedder
         without = missing(chosen)
-        mend = f"recollect embed --embedder {shlex.quote(self.embedder)}{self.flags}"
+        mend = f"recollect embed --embedder {shlex.quote(name)}{self.flags}"
         if serving and serving != chosen:
             lack = f"{without:,} records lack its vectors" if without else "its vectors are there and do not answer"
             other = f"searches use {serving[2]}, the settings say {self.embedder}: {lack}"
             return Finding("vectors", "warning", other, mend, self.embed)
         if without:
             return Finding("vectors", "warning", f"{without:,} of {total:,} records have no vector", mend, self.embed)
-        return Finding("vectors", "ok", f"all {total:,} records have a vector of {self.embedder}")
+        return Finding("vectors", "ok", f"all {total:,} records have a vector of {name}")
 
 
 def examine_any(check: str, store: Store, shown: str, examination: Examination) -> list[Finding]:
