@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--part", choices=("held-out", "tuning"), default="held-out")
-    parser.add_argument("--embedder", default="arctic-embed-s")
+    parser.add_argument("--embedder", default=Settings().embedder)
     parser.add_argument("--no-sweep", action="store_true")
     parser.add_argument("--json", type=Path, help="also write all values there")
     parser.add_argument("--write", action="store_true")
