@@ -1,5 +1,9 @@
 """The embedder that is part of the package, the default."""
 
+import os
+import subprocess
+import sys
+
 from recollect import Memory
 from recollect.config import Settings
 from recollect.models.catalogue import MODELS, is_here
@@ -15,6 +19,16 @@ def test_it_is_here_and_finds_by_meaning(tmp_path):
         memory.embed()
         [first, *_] = memory.search("vehicle maintenance", sources=["vector"]).results
         assert first.record.id == wanted.id
+
+
+def test_runtime_of_the_model_reports_to_nobody(tmp_path):
+    """By itself, onnxruntime 1.31 stores a device id and the events that it sends, in the user's cache."""
+    unset = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED", "PYTEST_CURRENT_TEST")  # it notices tests, too
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    places = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    code = "from recollect.models.embedders import open_embedder; open_embedder('small-embedder').query('tea')"
+    subprocess.run([sys.executable, "-c", code], env=environment | places, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_its_vectors_are_not_those_of_its_teacher():
