@@ -2,6 +2,6 @@
 
 import os
 
-# Newer versions of onnxruntime send events to its maker, and store a device id, unless this is set before the import.
+# Newer versions of onnxruntime have telemetry and store a device id, unless this is set before the import.
 for variable in ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED"):
     os.environ.setdefault(variable, "1")
