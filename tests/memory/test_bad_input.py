@@ -14,7 +14,8 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.errors import ConfigError, RecollectError, UnknownRecord, UsageError
-from recollect.types import Filter
+from recollect.types import Filter, Record
+from recollect.types.records import Put
 
 FILES = Path("/proc/self/fd")
 """Open files of this process, where the system shows them."""
@@ -28,6 +29,8 @@ BAD_RECORDS: dict[str, dict[str, Any]] = {
     "text of bytes": {"text": b"heron"},
     "text of a number": {"text": 7},
     "text too long": {"text": "x" * 1_000_001},
+    "lines beyond 32 bits": {"text": "heron", "kind": "chunk", "path": "/n.md", "lines": [2**31, 2**31]},
+    "lines below 0": {"text": "heron", "kind": "chunk", "path": "/n.md", "lines": [-1, 3]},
     "unknown kind": {"kind": "rumour"},
     "kind of a list": {"kind": ["fact"]},
     "unknown decay class": {"decay": "slow"},
@@ -343,3 +346,11 @@ def test_invalid_calls_leave_no_connection_or_lock(kept: Memory) -> None:
         assert len(list(FILES.iterdir())) <= handles + 4
     kept.add("still open")
     assert len(kept.list()) == 3
+
+
+def test_stored_lines_beyond_32_bits_do_not_break_the_index(tmp_path):
+    """An older version stored them; the record and the others are found."""
+    with Memory.open(tmp_path / "m.db", embedder="none") as memory:
+        memory.store.records.apply([[Put(Record("r1", "a heron", kind="chunk", path="/n.md", lines=(10**15, 10**15)))]])
+        memory.add("a heron by the lake")
+        assert len(memory.search("heron").results) == 2

@@ -13,7 +13,7 @@ from recollect.errors import Forbidden, UsageError
 from recollect.options import ANY_ORIGIN, FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
 from recollect.types import KINDS, ORIGINS, Filter, Record, Scope, now
-from recollect.types.records import new_id
+from recollect.types.records import MOST_LINES, new_id
 
 MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a file, which `recollect index` splits
 
@@ -176,9 +176,6 @@ def clean_names(name: str, value: Any) -> tuple[str, ...]:
 
 def _is_texts(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and all(map(is_text, value))
-
-
-MOST_LINES = 2**31 - 1  # the index holds line numbers in 32 bits
 
 
 def _is_lines(value: object) -> bool:

@@ -23,7 +23,7 @@ from recollect.errors import StoreError
 from recollect.ranking import Statement, is_statement
 from recollect.stores.database import TITLE_WEIGHT
 from recollect.stores.sqlite.arrays import Array, map_arrays, write_arrays
-from recollect.types.records import default_origin
+from recollect.types.records import MOST_LINES, default_origin
 
 NEVER = 2**63 - 1  # in place of a time that a record does not have: it does not expire, is not superseded
 LONG_AGO = -(2**63)  # the same for the time of an edit
@@ -246,7 +246,7 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         importance=np.array(importance, dtype=np.float64), **coded,
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         file_hash=np.array([hashes_of_files[path] for path in of_files], dtype=np.uint64),
-        line=np.array([line or 0 for line in lines], dtype=np.int32),
+        line=np.array([line or 0 for line in lines]).clip(0, MOST_LINES).astype(np.int32),
         length=np.array(lengths, dtype=np.int32), **_different(words),
         **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), spelled=_blob(()),
         names={name: codes.list() for name, codes in names.items()},
