@@ -1,4 +1,6 @@
-"""How rare a word is among some records. A common word does not become rare because the records are few.
+"""How rare a word is among some records, and which words a language is known to have.
+
+A common word does not become rare because the records are few.
 
 Among 32 notes "little" is as rare as "tomato". So a word counts as at least as frequent as if BACKGROUND records of
 general text had been seen, too. The table of general text is the same for every store, so a shared store still answers

@@ -100,7 +100,7 @@ def _one_edit(word: str, analyzer: Analyzer, known: Known) -> dict[str, tuple[st
 
 
 def _two_edits(term: str, terms: Iterable[str]) -> list[str]:
-    """The terms that are two edits away or fewer. One edit changes two letters at most of those that a term has."""
+    """The terms that are at most two edits away. One edit adds or removes at most two of a term's letters."""
     letters = set(term)
     near = (each for each in terms if len(letters.symmetric_difference(each)) <= 4)  # noqa: PLR2004
     return [each for each in near if each != term and distance(term, each, 2) <= 2]  # noqa: PLR2004

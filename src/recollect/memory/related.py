@@ -200,11 +200,11 @@ class _Note:
         length = float(mean @ mean) ** 0.5
         depth = limit * PASSAGES + len(self._parts)
         hits = spaces.open(spaces.active).search(mean / (length or 1.0), self._where, depth).entries
-        seen = {self._record.id, self._file}
+        listed = {self._record.id, self._file}
         for hit in hits:
             key = hit.record.path if hit.record.kind == "chunk" else hit.record.id
-            if key not in seen and limit:
-                seen.add(key)
+            if key not in listed and limit:
+                listed.add(key)
                 limit -= 1
                 similarity = round(hit.score or 0.0, 4)
                 yield RelatedNote(hit.record, f"similarity {similarity:.2f}", similarity=similarity)
