@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -56,6 +57,18 @@ def test_new_record_is_complete(store: PostgresStore) -> None:
     assert np.array_equal(index.vectors(["new"])["new"], VECTOR)
     assert index.coverage() == (1, 1)
     assert store._database.one("SELECT sum(records)::bigint FROM tallies") == (2,)
+
+
+def test_listeners_hear_of_each_change_once(store: PostgresStore) -> None:
+    """Adding a record that exists is tried first and writes nothing, so nobody is notified of it."""
+    changes = [Put(Record("new", "A heron.")), Put(Record("new", "A heron.", tags=("bird",))), Forget("new")]
+    store.records.apply([[Put(Record("first", "of everybody"))]])
+    with contextlib.closing(store._database.connect()) as listener:
+        listener.execute(f"LISTEN {additions.CHANNEL}")
+        for change in changes:
+            store.records.apply([[change]])
+        own = [notice for notice in listener.notifies(timeout=0.5) if notice.payload == store._database.schema]
+    assert len(own) == len(changes)
 
 
 def test_text_of_another_scope_is_new(store: PostgresStore) -> None:

@@ -28,7 +28,7 @@ _PLACES = ", ".join(["%s"] * len(COLUMNS))
 _INSERT = f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
 _RETURNING = "ON CONFLICT (id) DO NOTHING RETURNING row, scope, id, length, passage"
 _EVENT = "INSERT INTO history (row, scope, id, action, at, detail) SELECT row, scope, id, %s, %s, %s FROM new"
-_NOTIFY = "SELECT pg_notify(%s, %s) WHERE EXISTS (SELECT 1 FROM records WHERE id = %s)"
+_NOTIFY = "SELECT pg_notify(%s, %s) WHERE EXISTS (SELECT 1 FROM history WHERE id = %s AND at = %s)"
 
 
 @functools.cache
@@ -108,8 +108,9 @@ class Additions:
         ):
             return None
         locks = [LOCK_LANGUAGE[0], *([lock_folds({put.record.text_hash})] if put.merge else [])]
-        statements = [*locks, self._insert(put, space, vector)]
-        tell = (_NOTIFY, [CHANNEL, self._database.schema, put.record.id])
+        at = micros(now())
+        statements = [*locks, self._insert(put, at, space, vector)]
+        tell = (_NOTIFY, [CHANNEL, self._database.schema, put.record.id, at])
         row = self._database.write_at_once(statements, [tell])[-1].fetchone()
         if row is None:
             self._read_spaces()
@@ -126,15 +127,14 @@ class Additions:
         if chance < MERGE_CHANCE / SETTLE_CHANCE:
             self._database.try_write(settle)
 
-    def _insert(self, put: Put, space: int | None, vector: bytes) -> Condition:
+    def _insert(self, put: Put, at: int, space: int | None, vector: bytes) -> Condition:
         record, writer, spaces = put.record, self._keywords.writer, self._spaces
         find, scope = find_scope(record.scope)
         counts, length = writer.terms(record)
         guards = [writer.analyzer().language, list(spaces), *([record.text_hash] if put.merge else [])]
         given = [] if space is None else [literal(np.frombuffer(vector, "<f4"))]
         return _guarded_insertion(spaces, find, space, merge=put.merge), [
-            *scope, *guards, *to_row(record), length, *given, list(counts), list(counts.values()), "add", micros(now()),
-            "{}",
+            *scope, *guards, *to_row(record), length, *given, list(counts), list(counts.values()), "add", at, "{}",
         ]  # fmt: skip
 
     def _read_spaces(self) -> tuple[int, ...]:
