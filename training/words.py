@@ -18,7 +18,7 @@ NOTE = "Terms of English words. Made by training/words.py from BERT's vocabulary
 def main() -> None:
     vocabulary = json.loads(TOKENIZER.read_text(encoding="utf-8"))["model"]["vocab"]
     words = [word for word in vocabulary if word.isascii() and word.isalpha() and len(word) >= LEAST_LETTERS]
-    terms = sorted({Analyzer("english").term(word) for word in words} - {""})
+    terms = sorted({*Analyzer("english").terms(words)} - {""})
     (PACKAGE / "words.txt").write_text(f"{NOTE}\nenglish: {' '.join(terms)}\n", encoding="utf-8")
 
 

@@ -134,9 +134,15 @@ class Analyzer:
             chunks.forget()
         return chunks.spelled
 
-    def term(self, word: str) -> str:
-        """The term of one word of small letters; empty for a stop word. Not cached: most words are asked once."""
-        return "" if word in _stopwords(self.language) else _stem(self.language, word)[:MAX_TERM]
+    def terms(self, words: list[str]) -> list[str]:
+        """The term of each of many words of small letters; empty for a stop word."""
+        language, letters = self.language, "".join(words)
+        if language != "none" and letters.isascii() and letters.isalpha():
+            stems = _stemmer(language).stemWords(words)  # a tenth of the time of one at a time
+        else:
+            stems = [_stem(language, word) for word in words]
+        stops = _stopwords(language)
+        return ["" if word in stops else (stem or word)[:MAX_TERM] for word, stem in zip(words, stems, strict=True)]
 
     def query(self, text: str) -> list[str]:
         """The terms of a query, each as often as it occurs: no stop words, unless it has nothing else.
@@ -269,19 +275,23 @@ def _terms(language: str, word: str) -> tuple[tuple[str, bool], ...]:
 _stemmers = threading.local()  # the stemmer of each language, for each thread: it keeps state while it works
 
 
+def _stemmer(language: str) -> Any:
+    stemmer = getattr(_stemmers, language, None)
+    if stemmer is None:
+        import Stemmer
+
+        stemmer = Stemmer.Stemmer(language, 0)  # words are cached here
+        setattr(_stemmers, language, stemmer)
+    return stemmer
+
+
 def _stem(language: str, word: str) -> str:
     """The stem without accents. English has accents on loans only, and stems them better without."""
     if language == "english" and not word.isascii():
         word = _plain_latin(word)
     plain = word.isascii() and word.isalpha()
     if language != "none" and (plain or (word[0].isalpha() and not any(map(str.isnumeric, word)))):
-        stemmer = getattr(_stemmers, language, None)
-        if stemmer is None:
-            import Stemmer
-
-            stemmer = Stemmer.Stemmer(language, 0)  # words are cached here
-            setattr(_stemmers, language, stemmer)
-        word = stemmer.stemWord(word) or word
+        word = _stemmer(language).stemWord(word) or word
     return word if word.isascii() else _plain_latin(word)
 
 

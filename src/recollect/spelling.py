@@ -58,9 +58,10 @@ def words_of(text: str, unknown: Collection[str], analyzer: Analyzer) -> dict[st
 def spellings(word: str, others: Collection[str], analyzer: Analyzer) -> dict[str, str]:
     """Those of other words, or beginnings of them, that are one edit away from a word, by their terms."""
     near, length, spelled = edits(word), len(word), dict[str, str]()
-    for other in (*others, *(other[:end] for other in others for end in (length, length + 1) if len(other) > end)):
-        if other in near and (term := analyzer.term(other)):
-            spelled.setdefault(term, other)
+    beginnings = (other[:end] for other in others for end in (length, length + 1) if len(other) > end)
+    words = [other for other in (*others, *beginnings) if other in near]
+    for term, other in zip(analyzer.terms(words), words, strict=True):
+        spelled.setdefault(term, other)
     return spelled
 
 
@@ -92,10 +93,11 @@ def expand(
 
 def _one_edit(word: str, analyzer: Analyzer, known: Known) -> dict[str, tuple[str, int]]:
     """Terms of visible records → a word that is one edit away and has this term, and how many records have it."""
+    near = sorted(edited for edited in edits(word) if len(word) > SAME_FIRST or edited[0] == word[0])
     spelled: dict[str, str] = {}
-    for edited in sorted(edits(word)):
-        if (len(word) > SAME_FIRST or edited[0] == word[0]) and (term := analyzer.term(edited)):
-            spelled.setdefault(term, edited)
+    for term, edited in zip(analyzer.terms(near), near, strict=True):
+        spelled.setdefault(term, edited)
+    spelled.pop("", None)
     return {term: (spelled[term], count) for term, count in known(list(spelled)).items()}
 
 
@@ -120,19 +122,18 @@ def edits(word: str) -> set[str]:
 
 def distance(one: str, other: str, most: int) -> int:
     """The number of edits between two words, or `most + 1` if there are more."""
-    if abs(len(one) - len(other)) > most:
-        return most + 1
-    before, row = list[int](), list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
-        before, last, row = row, before, [i]
-        for j, theirs in enumerate(other, 1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != theirs))
-            if last and j > 1 and letter == other[j - 2] and one[i - 2] == theirs:
-                cost = min(cost, last[j - 2] + 1)
-            row.append(cost)
-        if min(row) > most:
-            return most + 1
-    return min(row[-1], most + 1)
+    same = 0
+    while one[same : same + 1] == other[same : same + 1] != "":
+        same += 1
+    one, other = one[same:], other[same:]
+    if not one or not other or abs(len(one) - len(other)) > most:
+        return min(len(one) + len(other), most + 1)
+    if not most:
+        return 1
+    rest = [(one[1:], other[1:]), (one[1:], other), (one, other[1:])]
+    if one[:2] == other[1::-1]:
+        rest.append((one[2:], other[2:]))
+    return 1 + min(distance(*words, most - 1) for words in rest)
 
 
 def begin_with(prefixes: Iterable[str], analyzer: Analyzer, known: Known, vocabulary: Vocabulary) -> dict[str, float]:

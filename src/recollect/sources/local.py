@@ -110,14 +110,14 @@ class Spelling:
         """
         analyzer, wanted = self.index.analyzer, [term for terms in misspelled.values() for term in terms]
         hits = self.index.search(wanted, query.filter, SPELLED_BY).entries if wanted else ()
-        written = dict.fromkeys(word for hit in hits for word in _WORDS.findall(hit.record.passage.lower()))
+        written = list(dict.fromkeys(word for hit in hits for word in _WORDS.findall(hit.record.passage.lower())))
         corrections: dict[str, str] = {}
         for word, near in ((word, misspelled[term]) for word, term in words.items() if term in misspelled):
             spelled = spellings(word, written, analyzer)
             if best := next((spelled[term] for term in near if term in spelled), ""):
                 corrections[word] = best
             if not spelled.keys() >= near.keys():
-                spelled = {analyzer.term(other): other for other in written} | spelled
+                spelled = dict(zip(analyzer.terms(written), written, strict=True)) | spelled
             near.update({term: each._replace(word=spelled.get(term, each.word)) for term, each in near.items()})
         return corrections
 
