@@ -412,9 +412,10 @@ class Experiment:
         while self.readable(found := chunks(memory)) != wanted:
             if time.monotonic() > end:
                 paths = [path for path in {**found, **wanted} if self.readable(found).get(path) != wanted.get(path)]
+                last = f"{time.monotonic() - self.last_started:.1f} s after {self.passes[-1]}"
                 for path in paths[:3]:
                     journal = self.folder.journal_of(Path(path))
-                    yield f"{path}: {found.get(path)} in place of {wanted.get(path)}; {journal}"
+                    yield f"{path}: {found.get(path)} in place of {wanted.get(path)}; {last}; {journal}"
                 return
             time.sleep(0.02)
         self.settle()

@@ -76,7 +76,7 @@ def test_reading_shows_the_note_around_a_chunk(home):
     assert api.get(f"/v1/reading/{code['id']}").json()["nodes"][0][0] == "pre"
     image = api.get(f"/v1/image/{note['id']}", params={"name": "nest.png"}).json()
     assert (image["media_type"], base64.b64decode(image["base64"])) == ("image/png", b"\x89PNG nest")
-    for name in ("../secret.png", str(home.folder / "secret.png"), "a.md", "nothing.png"):
+    for name in ("../secret.png", str(home.folder / "secret.png"), "a.md", "nothing.png", "\0.png", 300 * "a" + ".png"):
         assert api.get(f"/v1/image/{note['id']}", params={"name": name}).status_code == 400, name
 
 

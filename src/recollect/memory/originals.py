@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -93,15 +94,14 @@ def lines_of(chunks: Iterable[Record]) -> dict[int, str]:
 
 def image(store: Store, record: Record, name: str) -> tuple[bytes, str]:
     """An image beside an indexed file, and its media type. It must be in the folder that was indexed."""
-    path = os.path.realpath(Path(record.path or ".").parent / name)
-    roots = [root for root in store.files.roots() if record.path and Path(record.path).is_relative_to(root)]
-    kind = IMAGES.get(Path(path).suffix.lower())
-    inside = any(Path(path).is_relative_to(root) for root in roots)
-    if not kind or not inside or not Path(path).is_file() or Path(path).stat().st_size > MOST_IMAGE:
-        raise UsageError(
-            f"there is no image {name!r} beside {record.path}", hint="images are shown from indexed folders"
-        )
-    return Path(path).read_bytes(), f"image/{kind}"
+    with contextlib.suppress(OSError, ValueError):  # the name is no path, or the file is gone
+        path = Path(os.path.realpath(Path(record.path or ".").parent / name))
+        roots = [root for root in store.files.roots() if record.path and Path(record.path).is_relative_to(root)]
+        kind = IMAGES.get(path.suffix.lower())
+        inside = any(path.is_relative_to(root) for root in roots)
+        if kind and inside and path.is_file() and path.stat().st_size <= MOST_IMAGE:
+            return path.read_bytes(), f"image/{kind}"
+    raise UsageError(f"there is no image {name!r} beside {record.path}", hint="images are shown from indexed folders")
 
 
 def _content(path: str) -> bytes | None:
