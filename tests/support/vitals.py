@@ -13,6 +13,7 @@ LEAST = 9  # samples
 MORE_THREADS = 4
 MORE_FILES = 12
 MOST_CONNECTIONS = 48  # to a store: one for each thread that reads at once, of 40 threads of requests and a few others
+MOST_INDEX_FILES = 48  # of a store: eight of about one size are merged, of segments and of vectors (two files each)
 
 
 def peak_mb() -> int:
@@ -22,15 +23,17 @@ def peak_mb() -> int:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process uses at one moment: `files` are its descriptors but those of stores, `connections` theirs.
+    """What a process uses at one moment: `files` are its descriptors but those of stores.
 
-    A store keeps the connections that were in use at once, so that their number grows until it was busiest.
+    A store keeps the connections that were in use at once, so that their number grows until it was busiest. The files
+    of its index become more until they are merged.
     """
 
     memory_kb: int
     threads: int
     files: int
     connections: int
+    index_files: int
 
     @classmethod
     def of(cls, pid: int) -> Sample:
@@ -40,7 +43,9 @@ class Sample:
         memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads"))
         places = list(map(_place, (folder / "fd").iterdir()))
         connections = sum(place.endswith(".db") for place in places)
-        return cls(memory, threads, sum(not place.endswith((".db", ".db-wal")) for place in places), connections)
+        index = sum(".db-index/" in place for place in places)
+        files = sum(not place.endswith((".db", ".db-wal")) for place in places) - index
+        return cls(memory, threads, files, connections, index)
 
 
 def _place(descriptor: Path) -> str:
@@ -76,9 +81,9 @@ class Vitals:
             for name, (memory, threads, files) in self.growth().items()
             if memory > MORE_MEMORY or threads > MORE_THREADS or files > MORE_FILES
         ] + [
-            f"{name}: {samples[-1].connections} connections to its store"
+            f"{name}: {samples[-1].connections} connections to its store, {samples[-1].index_files} files of its index"
             for name, samples in self.samples.items()
-            if samples[-1].connections > MOST_CONNECTIONS
+            if samples[-1].connections > MOST_CONNECTIONS or samples[-1].index_files > MOST_INDEX_FILES
         ]
 
 

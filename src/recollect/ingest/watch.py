@@ -182,8 +182,9 @@ def _system_events(
         ignore_permission_denied=True,
     ):
         paths = [Path(path) for _, path in changes]
-        yield touched | {root for root in roots if any(path.is_relative_to(root) for path in paths)}
-        touched = set()
+        yield touched | _above(roots, paths)
+        # A new folder is watched a moment after its event: what happens in it before is found at the next tick.
+        touched = _above(roots, (Path(path) for change, path in changes if change == Change.added and _is_folder(path)))
         # Permissions that changed before the watch began have no event; none is missed after this comparison.
         if any(_closed_folders(root) != folders for root, folders in closed.items()):
             return
@@ -192,6 +193,15 @@ def _system_events(
             return
         if any(_may_be_unwatched(path, is_new=change == Change.added) for change, path in changes):
             return
+
+
+def _above(roots: Sequence[Path], paths: Iterable[Path]) -> set[Path]:
+    """The roots that have one of the paths."""
+    return {root for path in paths for root in roots if path.is_relative_to(root)}
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112  (False for what may not be looked at)
 
 
 def _closed_folders(root: Path) -> frozenset[str]:
@@ -216,7 +226,7 @@ def _may_be_unwatched(path: str, *, is_new: bool) -> bool:
     On Linux an event of a folder that is not new means that its permissions or times have changed. Elsewhere what is
     below a folder is watched with it, and it has an event whenever its content changes.
     """
-    if sys.platform != "linux" or not os.path.isdir(path):  # noqa: PTH112  (False for what may not be looked at)
+    if sys.platform != "linux" or not _is_folder(path):
         return False
     return not is_new or bool(_closed_folders(Path(path)))
 
