@@ -161,10 +161,11 @@ def _system_events(
     from watchfiles import Change
     from watchfiles import watch as system_watch
 
-    store_files = {f"{ignore}{end}" for end in ("", "-wal", "-shm", "-journal")}
+    store_files = {f"{_place(str(ignore))}{end}" for end in ("", "-wal", "-shm", "-journal")} if ignore else set()
 
     def is_relevant(_change: Change, path: str) -> bool:
-        return path not in store_files and any(_is_visible(Path(path), root) for root in roots)
+        place = _place(path)
+        return str(place) not in store_files and any(_is_visible(place, root) for root in roots)
 
     before = [_identity(root) for root in roots]
     touched = {root for root, identity in zip(roots, before, strict=True) if identity}
@@ -181,10 +182,12 @@ def _system_events(
         stop_event=stop,
         ignore_permission_denied=True,
     ):
-        paths = [Path(path) for _, path in changes]
+        paths = [_place(path) for _, path in changes]
         yield touched | _above(roots, paths)
         # A new folder is watched a moment after its event: what happens in it before is found at the next tick.
-        touched = _above(roots, (Path(path) for change, path in changes if change == Change.added and _is_folder(path)))
+        touched = _above(
+            roots, (_place(path) for change, path in changes if change == Change.added and _is_folder(path))
+        )
         # Permissions that changed before the watch began have no event; none is missed after this comparison.
         if any(_closed_folders(root) != folders for root, folders in closed.items()):
             return
@@ -193,6 +196,12 @@ def _system_events(
             return
         if any(_may_be_unwatched(path, is_new=change == Change.added) for change, path in changes):
             return
+
+
+def _place(path: str) -> Path:
+    """Where an event happened. The system names a folder by the last link to it that it found."""
+    folder, name = os.path.split(path)
+    return Path(os.path.realpath(folder), name)
 
 
 def _above(roots: Sequence[Path], paths: Iterable[Path]) -> set[Path]:
@@ -232,13 +241,11 @@ def _may_be_unwatched(path: str, *, is_new: bool) -> bool:
 
 
 def _is_visible(path: Path, root: Path) -> bool:
-    """Whether an event may change the index: not one of a hidden file, or behind a link."""
+    """Whether an event may change the index: not one outside, or of a hidden file."""
     if not path.is_relative_to(root):
         return False
     *above, name = path.relative_to(root).parts or (str(root),)
-    if any(part.startswith(".") for part in above) or (name.startswith(".") and name not in IGNORE_FILES):
-        return False
-    return not above or path.parent.resolve() == path.parent
+    return not any(part.startswith(".") for part in above) and (not name.startswith(".") or name in IGNORE_FILES)
 
 
 def _identity(root: Path) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import string
 import subprocess
 import sys
 import tempfile
@@ -172,6 +173,17 @@ def test_files_that_are_not_indexed_cause_no_pass(begin, notes, tmp_path):
     assert len(watcher.passes) <= before + 1, watcher.passes
     (notes / "a.md").write_text("a note at last")
     eventually(lambda: any(done.report.added for done in watcher.passes), lambda: watcher.passes)
+
+
+def test_folder_that_has_a_link_to_it_is_followed(begin, notes, texts):
+    """The system reports its events under the name of the link that it finds last, or of the folder."""
+    (notes / "deep").mkdir()
+    for letter in string.ascii_lowercase:
+        (notes / (3 * letter)).symlink_to(notes / "deep")
+    watcher = begin(notes)
+    for text in ("tea in the morning", "cocoa in the evening"):
+        (notes / "deep" / "a.md").write_text(text)
+        eventually(lambda text=text: texts() == {"a.md": text}, lambda: (texts(), watcher.passes))
 
 
 @pytest.mark.ci
