@@ -172,6 +172,36 @@ def test_killed_restore_leaves_no_store(
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_killed_restore_to_a_server_leaves_no_record(
+    path: Path, tmp_path: Path, new_schema: Callable[[], str], start: Callable[..., subprocess.Popen[str]], rounds: int
+) -> None:
+    """Whoever has the store open sees all of its records or none, at every moment; the next restore works."""
+    with Memory.open(path, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many({"text": f"heron {number} stands in the reeds"} for number in range(1_000))
+    file = backup(path, tmp_path / "b.zip").backup.path
+    code = f"from recollect import moving; moving.BATCH_PARTS = 50\n{RESTORE}"
+    longest, interrupted, counts = duration(start("-c", code, file, new_schema())), 0, set[int]()
+    for _ in range(rounds):
+        place = new_schema()
+        with Memory.open(place, embedder="none", settings=Settings()) as memory:
+            process = start("-c", code, file, place)
+            assert process.stdout.readline() == "ready\n"
+            end = time.monotonic() + random.uniform(0, longest)
+            while time.monotonic() < end:
+                counts.add(memory.status()["records"]["total"])
+            process.kill()
+            process.wait()
+            interrupted += process.stdout.readline() != "done\n"
+            counts.add(memory.status()["records"]["total"])
+            assert counts <= {0, 1_000}
+            assert restore(file, place).counts["record"] == 1_000
+            assert memory.search("heron 7", sources=["keyword"]).results[0].record.text.startswith("heron 7 ")
+    assert interrupted, "none was killed in the middle"
+    tally.note("kill -9 of restores to PostgreSQL", rounds=rounds, killed_in_the_middle=interrupted)
+
+
+@pytest.mark.ci
 def test_terminated_backup_leaves_nothing(large: Path, tmp_path: Path) -> None:
     """SIGTERM, as from a service manager, ends it with 130, and no temporary file stays."""
     folder = tmp_path / "backups"

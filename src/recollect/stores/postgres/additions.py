@@ -127,7 +127,7 @@ class Additions:
         if chance < MERGE_CHANCE / SETTLE_CHANCE:
             self._database.try_write(settle)
 
-    def _insert(self, put: Put, at: int, space: int | None, vector: bytes) -> Condition:
+    def _insert(self, put: Put, at: int | None, space: int | None, vector: bytes) -> Condition:
         record, writer, spaces = put.record, self._keywords.writer, self._spaces
         find, scope = find_scope(record.scope)
         counts, length = writer.terms(record)
