@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.http import Hub
 
+from recollect import Memory
+from recollect.config import Settings
 from recollect.errors import ModelError
 from recollect.models.catalogue import MODELS, model_path
 from recollect.models.fetch import fetch
@@ -114,6 +116,24 @@ def test_missing_model_is_not_promised_offline(doctor, models, kept, monkeypatch
     assert found["state"] == "warning"
     assert "; without --offline, the first command that needs it downloads it" in found["message"]
     assert doctor("--fix")["model"]["message"] == found["message"]
+
+
+@pytest.mark.ci
+def test_missing_model_that_only_the_store_needs_is_reported(doctor, models, hub, path, monkeypatch):
+    """With the command that gets it and the one that moves away from it; --fix fetches it."""
+    with Memory.open(path, embedder=NAME, settings=Settings()) as memory:
+        memory.add("the heron stands in the reeds")
+        assert memory.search("heron").results
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "small-embedder")
+    assert doctor()["model"]["state"] == "ok"
+    shutil.rmtree(models)
+    told = doctor()
+    configured, stored = told.all("model")
+    assert (told.code, configured["state"], stored["state"]) == (1, "ok", "warning")
+    assert stored["message"].startswith(f"the store's vectors are of {NAME}: {NAME} is not on this machine")
+    assert stored["mend"] == f"recollect model fetch {NAME}, or recollect migrate --embedder small-embedder"
+    assert {found["state"] for found in doctor("--fix").all("model")} == {"ok"}
+    assert model_path(NAME) == models
 
 
 def test_reranker_is_checked_if_switched_on(doctor, settings, tmp_path, monkeypatch):

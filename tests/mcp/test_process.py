@@ -10,14 +10,17 @@ import pytest
 
 @pytest.mark.ci
 def test_standard_output_has_only_protocol_messages(spoken):
-    """Also after invalid lines and failing calls."""
+    """Also after invalid lines, failing calls, odd addresses and ten megabytes."""
     server = spoken("--user", "ada")
     assert server.hello()["result"]["serverInfo"]["name"] == "recollect"
     asked = [
         server.send("tools/call", name="memory_store", arguments={"text": "The key is under the pot."}),
         server.send("tools/call", name="memory_nothing", arguments={}),
         server.send("resources/read", uri="recollect://record/nothing"),
+        server.send("resources/read", uri="recollect://record/%s{0.__class__}%n"),
+        server.send("resources/read", uri="file:///etc/passwd"),
         server.send("nothing/at-all"),
+        server.send("tools/call", name="memory_search", arguments={"query": "x" * 10_000_000}),
     ]
     server.write("this is not JSON")
     asked.append(server.send("tools/call", name="memory_search", arguments={"query": "key"}))

@@ -304,6 +304,24 @@ def test_invalid_value_is_refused_by_its_line(
     assert not path.exists()
 
 
+def test_lines_beyond_32_bits_are_imported_and_come_back(
+    written: Callable[..., Path], new_place: Callable[[], str], tmp_path: Path
+) -> None:
+    """An index holds line numbers in 32 bits; the record keeps its own, and is found."""
+    numbers, place = {(2**31, 2**53), (-(2**40), 3)}, new_place()
+    chunks = [
+        record(key, kind="chunk", path="/n/log.md", first_line=first, last_line=last)
+        for key, (first, last) in zip("ab", numbers, strict=True)
+    ]
+    moving.import_(place, written(*chunks, event(), event(2, "b")))
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        assert memory.search("heron", by="file").results
+        assert {found.record.lines for found in memory.search("heron", by="chunk").results} == numbers
+    moving.export(place, tmp_path / "again.jsonl")
+    parts = map(json.loads, (tmp_path / "again.jsonl").read_bytes().splitlines())
+    assert {(part["first_line"], part["last_line"]) for part in parts if part.get("part") == "record"} == numbers
+
+
 @pytest.mark.ci
 def test_undo_of_any_imported_record_works_or_is_refused(rich: Path, tmp_path: Path) -> None:
     """Step by step to the beginning."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 from support.http import HttpServer, Response
 
-from recollect.errors import NotContacted, Offline
+from recollect.errors import EmbedderError, NotContacted, Offline
+from recollect.models.embedders import open_embedder
 from recollect.network import addresses, calls
 from recollect.network.client import CallFailed, Client
 
@@ -212,3 +214,32 @@ def test_counts_are_bounded(ledger: Path) -> None:
         calls.record(f"h{number}.example", "x", calls=1)
     calls.flush()
     assert len(json.loads(ledger.read_text())) == calls.MOST_ROWS
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_too_large_answer_is_not_read_to_its_end(
+    web: Callable[..., HttpServer],
+    client: Callable[..., Client],
+    monkeypatch: pytest.MonkeyPatch,
+    encoding: str,
+) -> None:
+    """Of a server that sends without end, and of a small answer that becomes a large one; the error is ours."""
+    monkeypatch.setattr("recollect.network.client.LARGEST_ANSWER", 2**20)
+    sent: list[int] = []
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            sent.append(2**16)
+            yield bytes(2**16)
+
+    packed = gzip.compress(bytes(2**26))
+    body = Response(content=packed) if encoding == "gzip" else Response(content=bytes(2**26), pieces=endless())
+    body.headers["Content-Encoding"] = encoding
+    server = web(lambda _: body)
+    with pytest.raises(CallFailed, match="more than 1 MiB") as failed:
+        client("embeddings").post(server.url, json={})
+    assert (failed.value.kind, failed.value.transient) == ("size", False)
+    assert len(sent) < 2**10
+    with pytest.raises(EmbedderError, match=r"127\.0\.0\.1:\d+ answered with more than 1 MiB"):
+        open_embedder("openai:m", base_url=server.url, api_key="k", retries=2).query("heron")
+    assert len(server.asked) == 2

@@ -135,6 +135,60 @@ class Copy(Operation):
             assert set(rows(self.work, "SELECT id, text, superseded_by FROM records")) <= self.records
 
 
+class Import(Copy):
+    """`recollect import` of an export into a new store."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        moving.export(self.base, self.folder / "source.jsonl")
+        self.words = ("import", self.folder / "source.jsonl", "--with-folders", "--store", self.work)
+
+
+class Rescope(Index):
+    """`recollect index` of a folder that everybody sees, for one user."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.words = (*self.words, "--user", "ada")
+
+    @staticmethod
+    def chunks(path: Path) -> set[Any]:
+        columns = "id = 'fact', path, title, text, first_line, user"
+        return set(rows(path, f"SELECT {columns} FROM records WHERE forgotten_at IS NULL"))
+
+    def expect(self) -> None:
+        super().expect()
+        assert {user for fact, *_, user in self.expected[0] if not fact} == {"ada"}
+
+
+class RollBack(Operation):
+    """`recollect forget --author` of a writer who superseded and added many facts."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.before = self.live()
+        with opened(self.base) as memory:
+            for n in range(3, RECORDS, 20):
+                memory.add(f"poison {n}", supersedes=f"r{n}", origin="agent", author="helper")
+            memory.add_many({"text": f"venom {n}", "origin": "agent", "author": "helper"} for n in range(200))
+        self.poisoned = self.live()
+        self.words = ("forget", "--author", "helper", "--since", "1d", "--confirm", "--store", self.work)
+
+    def live(self) -> set[Any]:
+        path = self.work if self.work.exists() else self.base
+        return set(rows(path, "SELECT id, text, superseded_by FROM records WHERE forgotten_at IS NULL"))
+
+    def result(self) -> Any:
+        return self.live()
+
+    def expect(self) -> None:
+        super().expect()
+        assert self.expected == self.before != self.poisoned
+
+    def check_killed(self) -> None:
+        assert self.live() in (self.before, self.poisoned), "all of it or nothing"
+
+
 class Purge(Operation):
     """`recollect forget --purge` of several records."""
 
@@ -203,7 +257,10 @@ class ChangeModel(Operation):
 
 OPERATIONS: dict[str, type[Operation]] = {
     "index": Index,
+    "index for another scope": Rescope,
     "copy": Copy,
+    "import": Import,
+    "rollback": RollBack,
     "purge": Purge,
     "change of model": ChangeModel,
 }

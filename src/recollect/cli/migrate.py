@@ -232,7 +232,7 @@ def _advise(outcome: Outcome, named: str, language: str | None) -> None:
             notice(f"`{_drop(step.new)}` deletes the new vectors")
     answers = step.new if outcome.switched else step.old
     if step.kind == "embedder" and named != answers:
-        back = "`index`, `watch` and `embed` move the store to the model of the settings"
+        back = "`recollect migrate --evaluate` without a model would move to that one"
         notice(f'now set embedder = "{answers}" in your settings (`recollect config path`), which name {named}: {back}')
     if step.kind == "language" and language not in (None, answers):
         notice(f'now set language = "{answers}" in your settings, which say {language}')

@@ -1,6 +1,7 @@
 """Checks of models and of other systems: embedder, reranker, language model, external sources."""
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from recollect.doctor.setup import Setup
 from recollect.errors import Offline, RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
 from recollect.models.catalogue import MODELS, Model, verify
-from recollect.models.embedders import EMBEDDERS, SERVICES, open_embedder
+from recollect.models.embedders import EMBEDDERS, SERVICES, is_self_contained, open_embedder
 from recollect.models.rerankers import RERANKERS, is_ready
 from recollect.network.addresses import offline
 from recollect.registry import Registry
@@ -31,14 +32,30 @@ WORD = "test"  # the text that is sent to find out whether a server answers
 
 
 def model(setup: Setup) -> Iterator[Finding]:
-    """The embedder: its files, its package or its server."""
+    """The embedder: its files, its package or its server; and the files of the store's model, if that is another."""
     spec = setup.settings.embedder
     if spec == "none":
         yield Finding("model", "ok", "none is set: keyword search only")
-    elif spec.partition(":")[0] in SERVICES:
+        return
+    stored = _stored_model(setup)
+    if spec.partition(":")[0] in SERVICES:
         yield _server(setup, spec)
     else:
-        yield _local("model", EMBEDDERS, spec, needed=_in_use(setup))
+        yield _local("model", EMBEDDERS, spec, needed=stored is not None)
+    if stored and stored != spec and is_self_contained(stored):
+        finding = _local("model", EMBEDDERS, stored, needed=True)
+        if finding.state != "ok":
+            message = f"the store's vectors are of {stored}: {finding.message}"
+            move = f"recollect migrate --embedder {shlex.quote(spec)}{setup.flags}"
+            yield replace(finding, message=message, mend=f"{finding.mend}, or {move}")
+
+
+def _stored_model(setup: Setup) -> str | None:
+    """The model whose vectors the store searches, "" where it has none; None where there is no store to be read."""
+    with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
+        active = store.spaces.active
+        return active.embedder if active and store.spaces.open(active).coverage()[0] else ""
+    return None
 
 
 def reranker(setup: Setup) -> Iterator[Finding]:
@@ -51,16 +68,6 @@ def reranker(setup: Setup) -> Iterator[Finding]:
     else:
         get = f"recollect model fetch {search.rerank_model}"
         yield Finding("reranker", "ok", f"{search.rerank_model} is not on this machine; recall and MCP use it ({get})")
-
-
-def _in_use(setup: Setup) -> bool:
-    """Whether there is a store that needs the model; a server is not asked."""
-    with contextlib.suppress(RecollectError):
-        if setup.kind.shared:
-            return True
-        with setup.kind.inspect(setup.place):
-            return True
-    return False
 
 
 def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> Finding:

@@ -257,7 +257,7 @@ class Embeddings:
             old = self._models[active.embedder]
         except RecollectError as error:
             message = f"the store's vectors were made by {name}, which cannot be used now: {error.message}"
-            raise EmbedderError(message, hint=move) from error
+            raise EmbedderError(message, hint="; ".join(filter(None, (error.hint, move)))) from error
         if old.fingerprint != active.fingerprint:
             raise changed
         warning = "" if embedder.name == DEFAULT else f"{name} still answers; {move}"

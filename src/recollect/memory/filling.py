@@ -340,7 +340,7 @@ def _base(store: Store) -> Path:
 def _state_folder(base: Path) -> Iterator[None]:
     """Make the state folder for a block that uses it; what fails there is an error of that folder."""
     try:
-        base.parent.mkdir(parents=True, exist_ok=True)
+        base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield
     except OSError as error:
         hint = "make it writable, or set XDG_STATE_HOME"

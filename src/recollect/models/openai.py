@@ -87,6 +87,9 @@ class Endpoint:
             try:
                 response = self._client.post(self._base_url + path, json=body)
             except CallFailed as error:
+                if error.kind == "size":
+                    hint = "check that base_url is the address of a model"
+                    raise self._failure(f"{self.host} answered with {error.text}", hint=hint) from error
                 if is_last or not error.transient:
                     tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
                     raise self._failure(

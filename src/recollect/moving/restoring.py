@@ -14,8 +14,7 @@ from recollect.moving import archive
 from recollect.moving.archive import STORE, Backup
 
 if TYPE_CHECKING:
-    from recollect.moving import Steps
-    from recollect.types import Store
+    from recollect.moving import Place, Steps
 
 _LOGS = ("-wal", "-shm", "-journal")
 
@@ -37,9 +36,8 @@ class Restored:
 def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps: Steps = lambda _: None) -> Restored:
     """Restore a backup to a path or URL at which there is no store.
 
-    A new store at a path is complete when it appears. On a server the parts are added one after the other; if that is
-    interrupted, nothing else opens the store, and the same call continues. With `dry_run` only the backup is checked,
-    also while there is a store at the place.
+    The new store is complete when it appears: a file gets its name at the end, and a server is filled in one
+    transaction. With `dry_run` only the backup is checked, also while there is a store at the place.
     """
     place, backup = str(place), archive.read_manifest(Path(file).expanduser())
     kind = stores.kind_of(place)
@@ -49,11 +47,14 @@ def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps
     if dry_run:
         archive.unpack(backup, None, steps("checking"))
         return Restored(backup, shown, backup.counts, dry_run=True)
-    path = kind.file(place)
+    path = kind.truth(place)
     if path is None:
         return Restored(backup, shown, _add_to(place, backup, steps))
     _refuse_existing(path)
-    _make(path, backup, steps)
+    _make(path, backup, steps, copied=kind.file(place) is None)
+    if kind.file(place) is None:
+        with contextlib.closing(stores.open_store(place)) as store:
+            store.contents.finish(steps("indexing"))
     return Restored(backup, shown, backup.counts)
 
 
@@ -67,16 +68,20 @@ def _refuse_existing(path: Path) -> None:
         raise UsageError(f"{words} at {existing[0]}", hint=hint + ", ".join(map(str, existing)))
 
 
-def _make(path: Path, backup: Backup, steps: Steps) -> None:
-    """Restore to a file that appears when it is complete."""
+def _make(path: Path, backup: Backup, steps: Steps, *, copied: bool) -> None:
+    """Restore to a file that appears when it is complete.
+
+    If it is to be `copied`, it has nothing that the restored one knew of indexes elsewhere.
+    """
     new = [folder for folder in path.absolute().parents if not folder.exists()]
     try:
         with archive.explained(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with archive.part_folder(path) as parts:
-                content, store = _unpacked(backup, parts, steps), parts / STORE
-                if content != store:
-                    moving.import_(store, content, with_folders=True, steps=steps)  # which reads everything back
+                store = content = _unpacked(backup, parts, steps)
+                if copied or backup.content != STORE:
+                    store = parts / "new.db"
+                    _fill(store, content, backup, steps)
                 _refuse_existing(path)  # again: this took a while
                 archive.put_in_place(store, path)
     except BaseException:
@@ -99,33 +104,23 @@ def _unpacked(backup: Backup, folder: Path, steps: Steps) -> Path:
 
 
 def _add_to(place: str, backup: Backup, steps: Steps) -> dict[str, int]:
-    """Restore to a store that is not one file. One that holds a part of the backup is completed.
-
-    Until it is complete, the store is marked, and nothing else opens it.
-    """
+    """Restore to a store that is not one file, in one transaction where the store can do that."""
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="recollect-"))
         stack.enter_context(archive.explained(Path(name)))
         content = _unpacked(backup, Path(name), steps)
-        store: Any = stack.enter_context(contextlib.closing(stores.open_store(place, unfinished=True)))
-        marked = hasattr(store, "unfinished_restore") and (store.unfinished_restore or _is_empty(store))
-        if marked:
-            store.unfinished_restore = str(backup.path.absolute())
+        store = stack.enter_context(contextlib.closing(stores.open_store(place)))
+        stack.enter_context(getattr(store.contents, "at_once", contextlib.nullcontext)())
         try:
-            if backup.content == STORE:
-                total = moving.copy(content, store, steps=steps).total
-            else:
-                total = moving.import_(store, content, with_folders=True, steps=steps).total
+            return _fill(store, content, backup, steps)
         except UsageError as error:
             if "the target" in error.message:
                 error.explain(error.message, "name a place at which there is no store yet; nothing was restored")
             raise
-        if marked:
-            store.unfinished_restore = None
-        return total
 
 
-def _is_empty(store: Store) -> bool:
-    with store.contents.snapshot() as snapshot:
-        counts = snapshot.counts()
-    return not any(counts[kind] for kind in moving.TRUTH)
+def _fill(store: Place, content: Path, backup: Backup, steps: Steps) -> dict[str, int]:
+    """Add all of a backup to a store, and read it back; returns how many parts of each kind there are."""
+    if backup.content == STORE:
+        return moving.copy(content, store, steps=steps).total
+    return moving.import_(store, content, with_folders=True, steps=steps).total

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     Response: TypeAlias = httpx2.Response
 
 CONNECT_TIMEOUT_S = 5.0  # short where a download is tried: a blocked server does not answer
+LARGEST_ANSWER = 64 * 2**20  # bytes, uncompressed: several times those of 512 vectors of 3,072 numbers
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+_OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")  # headers that say how it was sent
 
 Trace: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 
 
 class CallFailed(Exception):
-    """A call that got no complete answer. `kind` is timeout, url, request, proxy, network or other."""
+    """A call that got no complete answer. `kind` is timeout, size, url, request, proxy, network or other."""
 
     def __init__(self, kind: str, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
@@ -77,9 +80,17 @@ class Client:
             )
 
     def post(self, url: str, *, json: Any) -> Response:
-        """The whole answer to a JSON body."""
-        with _translated():
-            return self._client.post(url, json=json)
+        """The whole answer to a JSON body, which may be compressed. One that is too large is not read to its end."""
+        import httpx2
+
+        content = bytearray()
+        with self.stream("POST", url, json=json) as answer:
+            for piece in answer.iter_bytes():
+                content += piece
+                if len(content) > LARGEST_ANSWER:
+                    raise CallFailed("size", ValueError(f"more than {LARGEST_ANSWER // 2**20} MiB"))
+        headers = [(name, value) for name, value in answer.headers.items() if name not in _OF_THE_BODY]
+        return httpx2.Response(answer.status_code, headers=headers, content=bytes(content), request=answer.request)
 
     @contextlib.contextmanager
     def stream(
@@ -168,7 +179,7 @@ def _translated() -> Iterator[None]:
     """Raise whatever the library raises as CallFailed: a server's bytes can cause any error in it."""
     try:
         yield
-    except RecollectError:
+    except (RecollectError, CallFailed):
         raise
     except Exception as error:
         raise CallFailed(_kind(error), error) from error

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import misspelt, shown_place
-from recollect.errors import DISTRIBUTION, RecollectError, StoreError, UsageError
+from recollect.errors import DISTRIBUTION, RecollectError, UsageError
 from recollect.registry import Entry, Registry
 from recollect.types import Store
 
@@ -49,6 +48,10 @@ class StoreKind(ABC):
         A backup of such a store is a copy of its file. That of any other store is an export.
         """
         return None
+
+    def truth(self, place: str) -> Path | None:
+        """The SQLite file from which everything else of the store can be built, whether it exists or not."""
+        return self.file(place)
 
     def hosts(self, place: str) -> list[str]:
         """The servers that opening the store contacts. Nothing is contacted to find out."""
@@ -138,19 +141,12 @@ def check_place(place: str) -> None:
         ) from None
 
 
-def open_store(place: str, *, language: str | None = None, read_only: bool = False, unfinished: bool = False) -> Store:
+def open_store(place: str, *, language: str | None = None, read_only: bool = False) -> Store:
     """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`, `postgresql://…`, …).
 
-    `language` is that of a store that is made; one that exists keeps its own. A store into which a backup was restored
-    in part is refused, unless `unfinished` is set, to go on with that.
+    `language` is that of a store that is made; one that exists keeps its own.
     """
-    store = kind_of(place).open(place, language=language, read_only=read_only)
-    backup: str | None = None if unfinished else getattr(store, "unfinished_restore", None)  # others may have no mark
-    if backup:
-        store.close()
-        hint = f"run it again, and it continues: recollect restore {shlex.quote(backup)} --to PLACE"
-        raise StoreError(f"the restore of {backup} to {shown_place(place)} has not finished", hint=hint)
-    return store
+    return kind_of(place).open(place, language=language, read_only=read_only)
 
 
 def exists(place: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError, UsageError
-from recollect.stores.rows import RESTORING, Dialect, analyzer_of, meta, set_meta, usable_language
+from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, usable_language
 from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex, VectorSpace, VectorSpaces
 
 T = TypeVar("T")
@@ -131,16 +131,6 @@ class SqlStore(ABC):
                 "language": meta(connection, "language") or self.keywords.analyzer.language,
                 "keyword_lag": self.keywords.lag(connection),
             }
-
-    @property
-    def unfinished_restore(self) -> str | None:
-        """The backup whose restore into this store has begun and not ended."""
-        with self._database.read() as connection:
-            return meta(connection, RESTORING) or None
-
-    @unfinished_restore.setter
-    def unfinished_restore(self, backup: str | None) -> None:
-        self._database.transact(lambda connection: set_meta(connection, RESTORING, backup or ""))
 
     @abstractmethod
     def _place(self, connection: Any) -> dict[str, Any]:

@@ -105,12 +105,6 @@ class Examination:
             return Finding("store", "note", older, f"recollect status{self.flags}")
         return None
 
-    def unfinished(self, backup: str | None) -> list[Finding]:
-        """A failure where the restore of a backup has not finished."""
-        mend = f"run it again, and it continues: recollect restore {shlex.quote(backup or '')}{self.flags}"
-        message = f"the restore of {backup} has not finished: records are missing, and no command opens the store"
-        return [Finding("store", "failure", message, mend)] if backup else []
-
     def language_note(self, stored: str | None) -> list[Finding]:
         """A note where the settings name another language than the store has."""
         if stored is None or self.language in (None, stored):

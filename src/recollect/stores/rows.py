@@ -182,9 +182,6 @@ def of_time(where: Filter) -> Iterator[Condition]:
     yield "(expires_at IS NULL OR expires_at > %s)", [now]
 
 
-RESTORING = "restoring"  # the key in the table `meta` under which an unfinished restore names its backup
-
-
 def meta(connection: Any, key: str) -> str | None:
     """A value of the table `meta`."""
     row = connection.execute("SELECT value FROM meta WHERE key = %s", (key,)).fetchone()

@@ -441,10 +441,10 @@ def test_concurrent_creation_makes_one_store(place: str) -> None:
 
 
 def test_earlier_schema_is_migrated(place: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records, vectors and files stay, and missing vectors are known."""
+    """Records, vectors and files stay, and missing vectors are known, though the connection dies in each migration."""
     from recollect.stores.postgres import schema
 
-    every = schema.MIGRATIONS
+    every, apply = schema.MIGRATIONS, schema._apply
     monkeypatch.setattr(schema, "MIGRATIONS", every[:2])
     PostgresStore(place).close()
     with psycopg.connect(postgres_url, autocommit=True) as owner:
@@ -463,6 +463,20 @@ def test_earlier_schema_is_migrated(place: str, postgres_url: str, monkeypatch: 
             "INSERT INTO embeddings VALUES (1, 'p', '[1,0,0]')"
         )
     monkeypatch.setattr(schema, "MIGRATIONS", every)
+    for last in range(3, len(every) + 1):
+
+        def die(connection: Any, *, number: int, last: int = last, **of_store: str) -> None:
+            apply(connection, number=number, **of_store)
+            if number == last:
+                connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+        monkeypatch.setattr(schema, "_apply", die)
+        with pytest.raises(StoreError, match="terminating connection"):
+            PostgresStore(place)
+        with psycopg.connect(postgres_url) as owner:
+            applied = owner.execute(f"SELECT max(number) FROM {schema_of(place)}.migrations").fetchone()
+        assert applied == (last - 1,)
+    monkeypatch.setattr(schema, "_apply", apply)
     store = PostgresStore(place)
     index = store.spaces.open(VectorSpace("f", "e", 3))
     assert index.coverage() == (1, 1)

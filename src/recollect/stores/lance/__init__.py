@@ -117,6 +117,9 @@ class LanceKind(StoreKind):
     def exists(self, place: str) -> bool:
         return parse_url(place).truth.exists()
 
+    def truth(self, place: str) -> Path:
+        return parse_url(place).truth
+
     def hosts(self, place: str) -> list[str]:
         url = parse_url(place)
         return [url.host] if url.remote else []

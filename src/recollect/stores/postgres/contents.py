@@ -113,8 +113,18 @@ class PostgresContents(Contents):
 
         self._database.write(work, notify=CHANNEL if parts[0].kind in ("record", "history") else "")
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Load all that the block loads in one transaction. The indexes are built after it."""
+        with self._database.at_once():
+            yield
+        self.finish()
+
     def finish(self, progress: Progress | None = None) -> None:
         """Merge the new records, build the indexes of new spaces, and update the planner's statistics."""
+        if self._database.is_at_once:  # indexes are built after the commit; the parts that are read back need a plan
+            self._database.write(lambda connection: connection.execute("ANALYZE records, history, embeddings"))
+            return
         self._keywords.merge_all()
         with self._database.connect() as connection, translated(self._database.address):
             connection.execute(_INDEX_MEMORY)

@@ -30,6 +30,7 @@ from recollect.stores.postgres.connections import (
     ConnectionPool,
     Cursors,
     hosts_of,
+    run,
 )
 from recollect.stores.rows import Condition, Dialect
 from recollect.types import GLOBAL, Scope
@@ -137,6 +138,7 @@ class PostgresDatabase(SqlDatabase):
             raise UsageError(f"{self.schema!r} is not a valid schema name", hint="use letters, digits and _")
         self._row_security: bool | None = None
         self._no_replica_until = 0.0
+        self._whole: Connection | None = None
         with translated(self.address):
             self._main = ConnectionPool(self.url, self._prepare(), self.address)
             self._replica = ConnectionPool(own["read"], self._prepare(), self.address) if "read" in own else self._main
@@ -149,6 +151,9 @@ class PostgresDatabase(SqlDatabase):
         Inside `reading` it is the shared one.
         """
         self.check()
+        if self._whole is not None:
+            yield self._whole
+            return
         scope, replica = scope or GLOBAL, replica and self._replica is not self._main
         reading = self._reading or Reading(ended=True)
         with translated(self.address):
@@ -201,6 +206,10 @@ class PostgresDatabase(SqlDatabase):
         may be notified of the commit. That is done after it: a commit that notifies holds a lock of the whole database
         while it waits for the disk, so no two writers could share a flush.
         """
+        if self._whole is not None:
+            if notify:
+                self._whole.execute("SELECT pg_notify(%s, %s)", (notify, self.schema))
+            return work(self._whole, *run(self._whole, first))
         named = [] if self._row_security is False else [(set_scope(scope), ())]  # nobody reads it there
         begin: list[Condition] = [(_BEGIN_WRITE, ()), *named, *first]
 
@@ -213,6 +222,25 @@ class PostgresDatabase(SqlDatabase):
                 return work(connection, *cursors[len(begin) - len(first) :])
 
         return self._written(attempt)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let the reads and writes of the block be one transaction. Others read what was there, and write after it.
+
+        Only one thread may use the database meanwhile.
+        """
+        begin = (_BEGIN_WRITE, "SET LOCAL idle_in_transaction_session_timeout TO 0", "LOCK records IN EXCLUSIVE MODE")
+        with translated(self.address), self._main.transaction(*((each, ()) for each in begin)) as (connection, _):
+            self._whole = connection
+            try:
+                yield
+            finally:
+                self._whole = None
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether a block of `at_once` has begun."""
+        return self._whole is not None
 
     def write_at_once(self, statements: Sequence[Condition], then: Sequence[Condition] | None = None) -> Cursors:
         """The results of statements that may run twice, in one transaction and one round trip.
