@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
+from recollect.dataclass import dataclass
 from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, UsageError
 from recollect.memory.asking import SearchRequest
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.stores.sqlite.arrays import ALIGNED, map_arrays, write_arrays
 from recollect.stores.sqlite.segments import Ints, Mask, lookup, rising, without

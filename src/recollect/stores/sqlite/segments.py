@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer
+from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.ranking import Statement, is_statement
 from recollect.stores.database import TITLE_WEIGHT

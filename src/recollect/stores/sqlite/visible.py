@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
+from recollect.dataclass import dataclass
 from recollect.stores.rows import all_of, distinct, from_row, micros
 from recollect.stores.sqlite.arrays import Array
 from recollect.stores.sqlite.database import Database
