@@ -40,7 +40,7 @@ def _made(plain: type, frozen: bool, slots: bool, eq: bool) -> Any:
     fields = dataclasses.fields(cls)
     # The class itself is compared first, so that there is always a tuple.
     cls.__compared__ = attrgetter("__class__", "__class__", *(entry.name for entry in fields if entry.compare))
-    methods = {"__init__": _init(cls, fields), "__repr__": _repr}
+    methods: dict[str, Any] = {"__init__": _init(cls, fields), "__repr__": _repr}
     methods |= {"__eq__": _equal, "__hash__": _hash if frozen else None} if eq else {}
     methods |= _FROZEN if frozen else {}
     methods |= _STATE if frozen and slots else {}

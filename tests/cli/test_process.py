@@ -59,7 +59,8 @@ def loaded(environment, *words):
 
 NOT_FOR_KEYWORDS = {
     "onnxruntime", "tokenizers", "httpx2", "pydantic", "yaml", "tomlkit", "markdown_it", "watchfiles", "filelock",
-    "statistics", "difflib", "email", "socket", "importlib.metadata", "numpy.random", "numpy.ma",
+    "statistics", "difflib", "email", "socket", "importlib.metadata", "numpy.random", "numpy.ma", "numpy.typing",
+    "logging", "concurrent.futures", "signal", "shlex", "string",
     "recollect.models.onnx", "recollect.models.openai", "recollect.models.fetch", "recollect.memory.recall",
     "recollect.memory.explain", "recollect.sources.external", "recollect.sources.transports",
     "recollect.ingest", "recollect.evaluation", "recollect.web", "recollect.mcp",

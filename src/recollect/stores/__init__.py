@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -147,6 +146,8 @@ def open_store(place: str, *, language: str | None = None, read_only: bool = Fal
     store = kind_of(place).open(place, language=language, read_only=read_only)
     backup: str | None = None if unfinished else getattr(store, "unfinished_restore", None)  # others may have no mark
     if backup:
+        import shlex
+
         store.close()
         hint = f"run it again, and it continues: recollect restore {shlex.quote(backup)} --to PLACE"
         raise StoreError(f"the restore of {backup} to {shown_place(place)} has not finished", hint=hint)

@@ -8,17 +8,19 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.errors import StoreError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAGIC = b"RCLT index 1\n\0\0\0"
 ALIGNED = 64  # bytes: each array of a file begins at a multiple of it
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = "NDArray[Any]"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], extra: Mapping[str, Any]) -> tuple[int, int]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import finalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
@@ -25,13 +23,18 @@ from recollect.stores.sqlite.arrays import ALIGNED, map_arrays, write_arrays
 from recollect.stores.sqlite.segments import Ints, Mask, lookup, rising, without
 from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
+
 LEVELS = 127  # of eight bits with a sign
 ROUNDING = 1e-5  # more than the error of a product of unit vectors that were rotated in single precision
 PIECE_ROWS = 16_384  # rows that one thread scans at a time
 SHARED_ROWS = 32_768  # rows from which a scan is shared by threads
 
-Matrix = NDArray[np.float32]
-Products = NDArray[np.float32]
+Matrix: TypeAlias = "NDArray[np.float32]"
+Products: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +275,9 @@ def cores() -> int:
 
 
 @cache
-def _threads(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (a forked process has no thread of its parent's)
+def _threads(process: int) -> Executor:  # noqa: ARG001  (a forked process has no thread of its parent's)
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(cores(), thread_name_prefix="recollect-scan")
 
 

@@ -13,10 +13,9 @@ from dataclasses import field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer
 from recollect.dataclass import dataclass
@@ -26,13 +25,16 @@ from recollect.stores.database import TITLE_WEIGHT
 from recollect.stores.sqlite.arrays import Array, map_arrays, write_arrays
 from recollect.types.records import MOST_LINES, default_origin
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 NEVER = 2**63 - 1  # in place of a time that a record does not have: it does not expire, is not superseded
 LONG_AGO = -(2**63)  # the same for the time of an edit
 
 WORD_BITS = 8 * WORD_BYTES
 
-Ints: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = "NDArray[np.int64]"
+Mask: TypeAlias = "NDArray[np.bool_]"
 
 SELECTED = (
     'row, kind, title, text, "user", agent, session, importance, decay, time, expires_at, edited_at, superseded_at,'
