@@ -158,6 +158,13 @@ def test_web_application_loads_the_mcp_sdk_for_the_first_agent():
     assert shown.stdout.strip() == "[]"
 
 
+def test_mcp_server_loads_no_reader_of_files():
+    """The server for agents imports nothing of what indexes files, and no numpy."""
+    code = "import sys\nimport recollect.mcp\nprint(sorted({'recollect.ingest', 'numpy'} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
 @pytest.mark.ci
 def test_data_goes_to_standard_output_and_messages_to_standard_error(environment):
     """With `--json` standard output is one JSON document; an error leaves it empty."""
