@@ -6,6 +6,7 @@ import inspect
 import pickle
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
@@ -79,7 +80,36 @@ def generic(decorator):
     return Box
 
 
-@pytest.mark.parametrize("declare", [point, checked, empty, generic])
+def cached(decorator):
+    @decorator(frozen=True, eq=False)
+    class Cached:
+        """Instances have a dictionary, which holds what was computed, and each equals itself only."""
+
+        x: int
+        y: list[int] = field(default_factory=list)
+
+        @cached_property
+        def double(self) -> int:
+            return 2 * self.x
+
+    return Cached
+
+
+def changing(decorator):
+    @decorator(slots=True)
+    class Changing:
+        """Its fields can be set."""
+
+        x: int = 0
+        y: list[int] = field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.y = [*self.y, self.x]
+
+    return Changing
+
+
+@pytest.mark.parametrize("declare", [point, checked, empty, generic, cached, changing])
 def test_a_class_has_the_same_fields_signature_and_slots(declare):
     """Fields, signature, match arguments and slots are those of the standard class."""
     theirs, ours = map(about, twins(declare))
@@ -89,7 +119,7 @@ def test_a_class_has_the_same_fields_signature_and_slots(declare):
 def about(cls):
     fields = dataclasses.fields(cls)
     declared = [(entry.name, entry.type, entry.init, entry.kw_only, dict(entry.metadata)) for entry in fields]
-    return declared, cls.__match_args__, cls.__slots__, cls.__doc__, str(inspect.signature(cls))
+    return declared, cls.__match_args__, getattr(cls, "__slots__", None), cls.__doc__, str(inspect.signature(cls))
 
 
 def test_instances_behave_alike():
@@ -149,20 +179,39 @@ class Stored:
     text: str = ""
 
 
+@dataclass(frozen=True)
+class Plain:
+    """A class without slots that pickle can find."""
+
+    text: str = ""
+
+
 def test_instances_can_be_pickled():
     """An instance survives a pickle."""
     assert pickle.loads(pickle.dumps(Stored("tea"))) == Stored("tea")
+    assert pickle.loads(pickle.dumps(Plain("tea"))) == Plain("tea")
 
 
-def test_other_dataclasses_are_the_standard_ones():
-    """A class that is not frozen, or has no slots, is left to the standard decorator."""
+def test_frozen_classes_without_slots_behave_alike():
+    """What a property computes is stored in the instance; nothing can be set; two instances differ."""
+    for cls in twins(cached):
+        one = cls(1)
+        assert (one.double, vars(one)) == (2, {"x": 1, "y": [], "double": 2})
+        assert one != cls(1)
+        assert hash(one) == object.__hash__(one)
+        assert vars(dataclasses.replace(one, x=2)) == {"x": 2, "y": []}
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            one.x = 2
 
-    @dataclass(slots=True)
-    class Changing:
-        """Its field can be set."""
 
-        x: int = 0
-
-    changing = Changing()
-    changing.x = 1
-    assert changing == Changing(1)
+def test_classes_that_can_be_changed_behave_alike():
+    """A field can be set, equal fields make equal instances, and there is no hash."""
+    for cls in twins(changing):
+        one = cls()
+        one.x, one.y = 1, [1]
+        assert one == cls(1) == copy.deepcopy(one)
+        assert repr(one).endswith("Changing(x=1, y=[1])")
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(one)
+        with pytest.raises(AttributeError):
+            one.z = 1

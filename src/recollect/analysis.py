@@ -13,13 +13,14 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
+
+from recollect.dataclass import dataclass
 
 if TYPE_CHECKING:
     from regex import Pattern

@@ -1,7 +1,7 @@
-"""`dataclass` as in the standard library, except that a frozen class with slots is made in a third to half the time.
+"""`dataclass` as in the standard library, except that a class is made in a third to half the time.
 
-The standard one compiles the six methods of each class one by one. Here only `__init__` is compiled, and all classes
-share the other methods. A class of five fields takes 0.14 ms instead of 0.46, and a keyword search makes 58 classes.
+The standard one compiles the methods of each class one by one. Here only `__init__` is compiled, and all classes share
+the other methods. A class of five fields takes 0.14 ms instead of 0.46, and a keyword search makes 73 classes.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414  (type checkers see the standard one)
 else:
 
-    def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, **others: bool) -> Any:
+    def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True) -> Any:
         """The class as a dataclass, which `dataclasses.fields`, `dataclasses.replace` and the like know."""
         if cls is None:
-            return lambda cls: dataclass(cls, frozen=frozen, slots=slots, **others)
-        if frozen and slots and not others:
-            return _frozen(cls)
-        return dataclasses.dataclass(cls, frozen=frozen, slots=slots, **others)
+            return lambda cls: _made(cls, frozen, slots, eq)
+        return _made(cls, frozen, slots, eq)
 
 
 class _Factory:
@@ -35,21 +34,25 @@ class _Factory:
 _FACTORY = _Factory()
 
 
-def _frozen(plain: type) -> Any:
+def _made(plain: type, frozen: bool, slots: bool, eq: bool) -> Any:
     own = vars(plain)
-    cls: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(plain)
+    cls: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(plain)
     fields = dataclasses.fields(cls)
     # The class itself is compared first, so that there is always a tuple.
     cls.__compared__ = attrgetter("__class__", "__class__", *(entry.name for entry in fields if entry.compare))
-    for name, method in {"__init__": _init(cls, fields), **_SHARED}.items():
-        if name not in own or own[name] is None:  # a class with an `__eq__` of its own has None for `__hash__`
+    methods: dict[str, Any] = {"__init__": _init(cls, fields), "__repr__": _repr}
+    methods |= {"__eq__": _equal, "__hash__": _hash if frozen else None} if eq else {}
+    methods |= _FROZEN if frozen else {}
+    methods |= _STATE if frozen and slots else {}
+    for name, method in methods.items():
+        if name not in own or (eq and own[name] is None):  # a class with an `__eq__` of its own has None for `__hash__`
             setattr(cls, name, method)
     return cls
 
 
 def _init(cls: Any, fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
-    """`__init__`, compiled. It fills the slots themselves, which is faster than setting attributes by name."""
-    names: dict[str, Any] = {"_factory": _FACTORY}
+    """`__init__`, compiled. It fills slots themselves, which is faster than setting attributes by name."""
+    names: dict[str, Any] = {"_factory": _FACTORY, "_set": object.__setattr__}
     parameters, keywords, body = ["self"], ["*"], []
     for entry in fields:
         name = value = entry.name
@@ -64,8 +67,11 @@ def _init(cls: Any, fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., N
             continue
         if entry.init:
             (keywords if entry.kw_only else parameters).append(f"{name}{default}")
-        names[f"_set_{name}"] = getattr(cls, name).__set__
-        body.append(f"_set_{name}(self, {value})")
+        if isinstance(slot := getattr(cls, name, None), MemberDescriptorType):
+            names[f"_set_{name}"] = slot.__set__
+            body.append(f"_set_{name}(self, {value})")
+        else:
+            body.append(f"_set(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     listed = [*parameters, *(keywords if len(keywords) > 1 else ())]
@@ -109,7 +115,5 @@ def _set_state(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, entry.name, value)
 
 
-_SHARED = {
-    "__eq__": _equal, "__hash__": _hash, "__repr__": _repr, "__setattr__": _refuse_to_set,
-    "__delattr__": _refuse_to_delete, "__getstate__": _state, "__setstate__": _set_state,
-}  # fmt: skip
+_FROZEN = {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+_STATE = {"__getstate__": _state, "__setstate__": _set_state}

@@ -216,11 +216,11 @@ _AHEAD = (
 _ALONE = ((_MONTH, _month), (_WEEKDAY, _weekday), (_YEAR, _year))  # in a field, nothing else can be meant
 
 LONGEST = 1_000  # characters of a question in which a date is looked for
-_MAY_HAVE = re.compile(
-    rf"\b(?:(?:19|20)\d\d|ago|last|past|previous|this|next|coming|yesterday|gestern|vorgestern|today|heute|letzte\w?|"
-    rf"vorige\w?|vergangene\w?|diese\w?|nächste\w?|vor|{_any(MONTHS)}|{_any(WEEKDAYS)})\b",
-    re.IGNORECASE,
-)
+_NAMES = {  # a question names a time only if it has one of these words, or a year
+    *MONTHS, *WEEKDAYS, "ago", "last", "past", "previous", "this", "next", "coming", "yesterday", "gestern",
+    "vorgestern", "today", "heute", "vor",
+}  # fmt: skip
+_DECLINED = {"letzte", "vorige", "vergangene", "diese", "nächste"}  # may have one more letter
 
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str], date], tuple[date, date]]]
 
@@ -232,10 +232,15 @@ def _compiled(field: bool) -> tuple[Rule, ...]:
     return tuple((re.compile(rf"(?<!\w)(?:{rule})(?!\w)", re.IGNORECASE), period) for rule, period in rules)
 
 
+def _may_name_a_time(word: str) -> bool:
+    is_year = len(word) == 4 and word[:2] in ("19", "20") and word.isdecimal()  # noqa: PLR2004
+    return is_year or word in _NAMES or word in _DECLINED or word[:-1] in _DECLINED
+
+
 def find_period(text: str, now: datetime) -> Period | None:
     """The time that a question names, if it names one."""
     text = text[:LONGEST]
-    if not _MAY_HAVE.search(text):
+    if not any(map(_may_name_a_time, re.findall(r"\w+", text.lower()))):
         return None
     for pattern, period in _compiled(field=False):
         for found in pattern.finditer(text):
@@ -267,14 +272,12 @@ def _period(
     return Period(datetime.combine(first, time(), UTC), datetime.combine(end, time(), UTC), " ".join(words))
 
 
-_DATED = re.compile(
-    r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P<day>3[01]|[12]\d|0[1-9])(?!\d)"
-)
+_DATED = r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P<day>3[01]|[12]\d|0[1-9])(?!\d)"
 
 
 def date_in_name(name: str) -> datetime | None:
     """The date in the name of a file, such as `2026-03-14-notes.md`."""
-    if (found := _DATED.search(name)) is None:
+    if (found := re.search(_DATED, name)) is None:
         return None
     try:
         return datetime(int(found["year"]), int(found["month"]), int(found["day"]), tzinfo=UTC)

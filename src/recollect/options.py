@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from datetime import datetime
+from functools import cache, partial
 from typing import Any, Self
 
 from recollect.dataclass import dataclass
@@ -112,13 +113,7 @@ class Option:
     @property
     def kind(self) -> str:
         """The kind of its value: flag, whole, number, text, time, names, or mode (true, false or a word)."""
-        hints = [hint for hint in typing.get_args(self.type) if hint is not types.NoneType]
-        hints = hints if isinstance(self.type, types.UnionType) else [self.type]
-        if hints == [bool, str]:
-            return "mode"
-        if typing.get_origin(hints[0]) is tuple:
-            return "names"
-        return {bool: "flag", int: "whole", float: "number", datetime: "time"}.get(hints[0], "text")
+        return _kind(self.type)
 
     @property
     def allowed(self) -> Mapping[str, Any] | tuple[str, ...]:
@@ -183,6 +178,14 @@ class Option:
         return (self.needs[0], (self.needs[1],)) if self.needs else None
 
 
+@cache
+def _kind(type_: Any) -> str:
+    hints = [hint for hint in typing.get_args(type_) if hint is not types.NoneType]
+    hints = hints if isinstance(type_, types.UnionType) else [type_]
+    kinds: dict[Any, str] = {bool: "flag", int: "whole", float: "number", datetime: "time", tuple: "names"}
+    return "mode" if hints == [bool, str] else kinds.get(typing.get_origin(hints[0]) or hints[0], "text")
+
+
 def _looked_up(name: str) -> Mapping[str, Any]:
     module, _, table = name.partition(":")
     found: Mapping[str, Any] = getattr(importlib.import_module(module), table)
@@ -213,17 +216,14 @@ def _converted(kind: str, value: Any) -> Any:
 
 def option(default: Any, about: str, **declared: Any) -> Any:
     """A field of a settings class that is an option."""
-    return field(default=default, metadata={"option": Option(default, about, **declared)})
+    return field(default=default, metadata={"option": partial(Option, default, about, **declared)})
 
 
-def options_of(table: type) -> tuple[Option, ...]:
+@cache
+def options_of(table: Any) -> tuple[Option, ...]:
     """The options that a settings class declares."""
-    hints = typing.get_type_hints(table)
-    return tuple(
-        replace(entry.metadata["option"], name=entry.name, type=hints[entry.name])
-        for entry in dataclasses.fields(table)
-        if "option" in entry.metadata
-    )
+    declared = (entry for entry in dataclasses.fields(table) if "option" in entry.metadata)
+    return tuple(entry.metadata["option"](name=entry.name, type=entry.type) for entry in declared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 """The path of a query: ask every source, merge duplicates, fuse, run the stages, describe what happened."""
 
+from __future__ import annotations
+
 import math
 import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from recollect.dataclass import dataclass
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
@@ -34,6 +36,9 @@ from recollect.types import (
     Warned,
 )
 from recollect.types.records import micros
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error says best why it is late
 CHECKS = ("scope", "superseded")  # stages that check again what is shown

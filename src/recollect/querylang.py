@@ -33,8 +33,8 @@ _OPERATOR = rf"""(?<!\S)(?:
       | (?P<open>-?["“„])(?=\w[^"“”„]*$)
     )"""
 _MAY_HAVE = re.compile(r'["“„*:]|(?:^|\s)-')
-_PIECE = re.compile(r"[0-9]+(?:[.,][0-9]+)+|\w+(?:\+\+|#)?")
-_CONTRACTED = re.compile(r"\w+(?:['’]\w+)+")
+_PIECE = r"[0-9]+(?:[.,][0-9]+)+|\w+(?:\+\+|#)?"
+_CONTRACTED = r"\w+(?:['’]\w+)+"
 _SPACELESS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 
 
@@ -98,7 +98,7 @@ def _part(match: re.Match[str]) -> tuple[QueryPart | None, str]:
         value = next(filter(None, (match["value"], match["value_curly"], match["bare"])), "").strip()
         return (QueryPart("field", raw, value, name), "") if value else (None, f"{raw} is plain text: it has no value")
     phrase = (match["phrase"] or match["phrase_curly"] or "").strip()
-    if not _PIECE.search(phrase):
+    if not re.search(_PIECE, phrase):
         return None, f"{raw} is plain text: there is no word between the quotation marks"
     return QueryPart("without" if match["minus"] else "phrase", raw, phrase), ""
 
@@ -109,7 +109,7 @@ def _part(match: re.Match[str]) -> tuple[QueryPart | None, str]:
 @lru_cache(CACHED)
 def _pattern(phrase: str) -> re.Pattern[str]:
     """Matches the words of a phrase in folded text, with anything but words between them."""
-    pieces = _PIECE.findall(folded(phrase))
+    pieces = re.findall(_PIECE, folded(phrase))
     joined = r"[\W_]+?".join(map(re.escape, pieces))
     number = r"(?<![0-9][.,])" if pieces[0][0].isdigit() else ""
     before = "" if re.match(_SPACELESS, pieces[0][0]) else rf"(?<!\w){number}"
@@ -131,7 +131,7 @@ def has_phrase(phrase: str, *texts: str) -> bool:
 
 def is_word(wording: str) -> bool:
     """Whether an exclusion is one word, which is compared by its index term; others are phrases."""
-    return _PIECE.fullmatch(wording) is not None and not re.search(_SPACELESS, wording)
+    return re.fullmatch(_PIECE, wording) is not None and not re.search(_SPACELESS, wording)
 
 
 def term_of(word: str, analyzer: Analyzer) -> str:
@@ -147,7 +147,7 @@ def needed_terms(phrase: str, analyzer: Analyzer) -> list[list[list[str]]]:
     """
     pieces = [
         piece
-        for piece in dict.fromkeys(_PIECE.findall(_CONTRACTED.sub(" ", phrase)))
+        for piece in dict.fromkeys(re.findall(_PIECE, re.sub(_CONTRACTED, " ", phrase)))
         if len(piece) > 1 or piece.isdecimal() or re.match(_SPACELESS, piece)
     ]
     return _needed(pieces, analyzer, stops=False) or _needed(pieces, analyzer, stops=True)

@@ -32,6 +32,11 @@ def hidden(text):
     return sorted({hex(ord(letter)) for letter in text if is_hidden(letter) and letter != "\n"})
 
 
+def test_no_hidden_character_is_printable():
+    """A text whose characters are all printable needs no look at each of them."""
+    assert [hex(code) for code in range(sys.maxunicode + 1) if is_hidden(chr(code)) and chr(code).isprintable()] == []
+
+
 @pytest.fixture
 def clean(run):
     """Runs a command and checks every character of its output."""

@@ -59,7 +59,8 @@ def loaded(environment, *words):
 
 NOT_FOR_KEYWORDS = {
     "onnxruntime", "tokenizers", "httpx2", "pydantic", "yaml", "tomlkit", "markdown_it", "watchfiles", "filelock",
-    "statistics", "difflib", "email", "socket", "importlib.metadata", "numpy.random", "numpy.ma",
+    "statistics", "difflib", "email", "socket", "importlib.metadata", "numpy.random", "numpy.ma", "numpy.typing",
+    "logging", "concurrent.futures", "signal", "shlex", "string",
     "recollect.models.onnx", "recollect.models.openai", "recollect.models.fetch", "recollect.memory.recall",
     "recollect.memory.explain", "recollect.sources.external", "recollect.sources.transports",
     "recollect.ingest", "recollect.evaluation", "recollect.web", "recollect.mcp",
@@ -153,6 +154,13 @@ def test_web_application_loads_the_mcp_sdk_for_the_first_agent():
     """Importing the application imports neither the SDK of MCP nor numpy."""
     heavy = {"mcp", "numpy", "matplotlib", "httpx2"}
     code = f"import sys\nimport recollect.web.app\nprint(sorted({heavy} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_mcp_server_loads_no_reader_of_files():
+    """The server for agents imports nothing of what indexes files, and no numpy."""
+    code = "import sys\nimport recollect.mcp\nprint(sorted({'recollect.ingest', 'numpy'} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 

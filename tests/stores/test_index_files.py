@@ -22,8 +22,8 @@ import pytest
 
 from recollect.analysis import Analyzer
 from recollect.errors import SupersessionCycle, UsageError
-from recollect.stores.sqlite import SqliteStore, index, keywords, manifest, vectors
-from recollect.stores.sqlite.segments import build, map_segment
+from recollect.stores.sqlite import SqliteStore, index, keywords, manifest, segments, vectors
+from recollect.stores.sqlite.segments import build, map_segment, write_segment
 from recollect.stores.sqlite.views import View
 from recollect.types import Filter, Forget, Put, RankedList, Record, Scope, Supersede, VectorSpace
 
@@ -622,3 +622,24 @@ def test_a_segment_tells_the_usual_origin_by_the_kind() -> None:
     ]
     segment = build(rows, Analyzer())
     assert [segment.names["origin"][code - 1] for code in segment.origin] == ["user", "file", "user"]
+
+
+@pytest.mark.skipif(not hasattr(os, "pread"), reason="the system cannot read at a place of a file")
+def test_words_that_are_read_equal_words_that_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file is not mapped for the words of a few facts; its descriptor is closed with the segment."""
+    rows = [
+        (number, "fact", "", text, None, None, None, 0.5, None, 1, None, None, None, b"f" * 16, None, None, None)
+        for number, text in enumerate(("the heron eats one fish", "", "the pond is green, the heron grey"), 1)
+    ]
+    size, _ = write_segment(segment := build(rows, Analyzer()), tmp_path / "file")
+    places = np.array([2, 0, 1])
+    assert any(statement.words for statement in segment.statements(places))
+    mapped = map_segment(tmp_path / "file", size)
+    monkeypatch.setattr(segments, "SPARING_BYTES", 1)
+    read = map_segment(tmp_path / "file", size)
+    assert (mapped.number, read.number >= 0) == (-1, True)
+    assert read.statements(places) == mapped.statements(places) == segment.statements(places)
+    number = read.number
+    del read
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)

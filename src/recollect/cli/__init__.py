@@ -6,7 +6,6 @@ import atexit
 import builtins
 import gc
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -158,7 +157,9 @@ def app(context: click.Context, /, **options: Any) -> None:
 
 def _without_command(context: click.Context) -> None:
     """Start the interactive search in a terminal, if its library is installed; otherwise print the help."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or importlib.util.find_spec("textual") is None:
+    from importlib.util import find_spec
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or find_spec("textual") is None:
         echo(context.get_help())
         return
     from recollect.cli.flags import open_memory

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +69,8 @@ def note_other_scopes(memory: Memory) -> None:
 
     Only the owner, who may name every scope, learns of it: never a caller that is bound to a scope.
     """
+    import shlex
+
     from recollect.types import GLOBAL, Filter, Scope
 
     if memory.caller is not None or memory.scope != GLOBAL:

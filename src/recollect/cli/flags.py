@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ import click
 
 from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, RecollectError, UsageError
-from recollect.options import FILTERS, RECALL, SCOPE, SCOPE_PARTS, SEARCH, Option
+from recollect.options import FILTER, FILTERS, RECALL, SCOPE, SCOPE_GROUP, SCOPE_PARTS, SEARCH, Option
 
 if TYPE_CHECKING:
     from recollect.config import Loaded, Settings
@@ -28,16 +28,22 @@ Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
 OFFLINE = "RECOLLECT_OFFLINE"
 THREADS = "OPENBLAS_NUM_THREADS"
+_OPTIONS = {option.name: option for option in (*SEARCH, *FILTERS, *SCOPE)}
 _COMMON = ("store", "config", *SCOPE_PARTS, "embedder")
 _PRINTED_NOTES = "recollect.notes"  # key in the context of click: the notes on settings that this command has printed
 
 
 def flags(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Several flags and arguments as one decorator, which adds them in this order."""
+    """Several flags and arguments as one decorator, which adds them in this order. Commands share them."""
+
+    def flagged() -> None: ...
+
+    for decorator in reversed(decorators):
+        decorator(flagged)
+    parameters = flagged.__dict__.get("__click_params__", [])
 
     def decorate(command: F) -> F:
-        for decorator in reversed(decorators):
-            command = decorator(command)
+        command.__dict__.setdefault("__click_params__", []).extend(parameters)
         return command
 
     return decorate
@@ -56,10 +62,16 @@ def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Com
 
 
 def _flags_of(*options: Option) -> Callable[[F], F]:
-    return flags(*(_flag(option) for option in options if option.flag_names))
+    return flags(*(_flag(option.name) for option in options if option.flag_names))
 
 
-def _flag(option: Option) -> Callable[[F], F]:
+@cache
+def _flag(name: str) -> Callable[[Any], Any]:
+    return flags(_declared(_OPTIONS[name]))
+
+
+def _declared(option: Option) -> Callable[[F], F]:
+    is_filter = option.group == FILTER
     default = "on" if option.default is True else option.default
     default = f"{default:g}" if isinstance(default, float) else default
     shown = "" if default is False or default in (None, ()) else f" [default: {default}]"
@@ -70,11 +82,11 @@ def _flag(option: Option) -> Callable[[F], F]:
     match option.kind:
         case "flag":
             return click.option("/".join(option.flag_names), is_flag=True, default=None, help=text)
-        case "names" if option in FILTERS:
+        case "names" if is_filter:
             return flag(option.name, multiple=True, type=click.Choice(list(option.allowed)) if option.allowed else str)
-        case "text" if option in FILTERS and option.allowed:
+        case "text" if is_filter and option.allowed:
             return flag(type=click.Choice(list(option.allowed)), help=option.help)
-    known = complete_option(option.name) if option in SEARCH else None
+    known = None if is_filter or option.group == SCOPE_GROUP else complete_option(option.name)
     return flag(type=_TYPES.get(option.kind, str), shell_complete=known)
 
 
@@ -93,7 +105,7 @@ def complete_option(name: str, *, many: bool = False) -> Completer | None:
     """Complete the value of a search option, if it has known words."""
     if name == "sources":
         return complete(_source_names, many=True)
-    option = next(option for option in SEARCH if option.name == name)
+    option = _OPTIONS[name]
     return complete(lambda: option.words or option.allowed, many=many) if option.words or option.choices else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 import shutil
 import sys
 import textwrap
@@ -366,6 +365,8 @@ def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:
 
 
 def _changed_flags(change: Mapping[str, Any], tags: Sequence[str]) -> str:
+    import shlex
+
     added, removed = [], []
     for name, value in change.items():
         flag = FLAGS.get(name, f"--{name.replace('_', '-')}")

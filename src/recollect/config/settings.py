@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cache
@@ -222,10 +221,11 @@ def names() -> Mapping[str, Option]:
     return dict(_walk(Settings, ""))
 
 
-def _walk(table: type, prefix: str) -> Iterator[tuple[str, Option]]:
+def _walk(table: Any, prefix: str) -> Iterator[tuple[str, Option]]:
     options = {option.name: option for option in options_of(table)}
-    for name, kind in typing.get_type_hints(table).items():
-        yield from [(f"{prefix}{name}", options[name])] if name in options else _walk(kind, f"{prefix}{name}.")
+    for entry in dataclasses.fields(table):
+        name = f"{prefix}{entry.name}"
+        yield from [(name, options[entry.name])] if entry.name in options else _walk(entry.type, f"{name}.")
 
 
 def _from_file(path: Path) -> dict[str, Origin]:

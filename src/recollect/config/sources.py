@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from string import Formatter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -21,6 +20,8 @@ FIELDS = ("query", "fetch_k", "scope")
 
 def fields(template: str) -> list[str]:
     """The names in braces, each with its format, as `fetch_k:03d`. ValueError if a brace has no partner."""
+    from string import Formatter  # most users have no such source
+
     parsed = Formatter().parse(template)
     parts = ((name, f"!{mark}" if mark else "", f":{spec}" if spec else "") for _, name, spec, mark in parsed)
     return ["".join((name, *form)) for name, *form in parts if name is not None]

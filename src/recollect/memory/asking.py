@@ -29,9 +29,6 @@ class SearchRequest:
     notes: tuple[str, ...] = ()
 
 
-_LAST_WORD = re.compile(r"[^\W\d_]{3,}$")
-
-
 def read_query(
     text: str, where: Filter, search: SearchOptions, *, caller: Scope | None, for_model: bool = False
 ) -> SearchRequest:
@@ -43,7 +40,7 @@ def read_query(
     request = _read(text, where, plain=search.plain, may_choose_user=caller is None and not for_model)
     period = find_period(request.text, where.moment) if search.dates else None
     request = replace(request, period=period) if period else request
-    if search.typing and (last := _LAST_WORD.search(request.text)):
+    if search.typing and (last := re.search(r"[^\W\d_]{3,}$", request.text)):
         return replace(request, prefixes=(*request.prefixes, last.group()))
     return request
 

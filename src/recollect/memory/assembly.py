@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
+from recollect.dataclass import dataclass
 from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, UsageError
 from recollect.memory.asking import SearchRequest
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
@@ -33,9 +32,15 @@ from recollect.types import ExternalQuery, Notes, Query, Record, Reranker, Scope
 from recollect.types.protocols import ExternalSystem
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+    from logging import Logger
+
     from recollect.memory.memory import Memory
     from recollect.sources.external import ExternalSource
+else:
+    Executor = object  # a search that needs no threads does not import them
 
+WORKERS = 64  # threads for sources, started as needed: a source that hangs must not block another
 TRIAL = "Is it ready?"
 RERANK_BATCH = 4  # passages scored between two checks of the deadline: one for each thread that a model uses
 CLOSE_SECONDS = 0.2  # how long `close` waits for a store that is being opened
@@ -48,9 +53,8 @@ HYDE_PROMPT = (
 HYDE_TOKENS = 160
 HYDE_CHARACTERS = 2_000  # of a query that are sent to the language model
 
-_log = logging.getLogger("recollect")
-
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -142,6 +146,27 @@ def _hypothesis(search: SearchOptions, settings: LlmSettings, notes: Notes, call
         raise LlmError("the language model wrote nothing", hint="try another model: `hyde_model` under [search]")
     notes.put(key, answer)
     return answer
+
+
+class Threads(Executor):
+    """The threads of one memory, started as needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: Executor | None = None
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function in a thread."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with self._lock:
+            self._pool = self._pool or ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
+        return self._pool.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Stop the threads, if there are any."""
+        if self._pool is not None:
+            self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 class Rerankers:
@@ -312,6 +337,13 @@ def open_peer(source: SourceSettings) -> ExternalSystem:
     return HttpSystem(replace(source, options={**source.options, "url": url, "method": "POST", "body": BODY}))
 
 
+def logger() -> Logger:
+    """The logger of the package. `logging`, with what it imports, takes 3 ms to load: a command needs none of it."""
+    import logging
+
+    return logging.getLogger("recollect")
+
+
 @dataclass(slots=True)
 class PeerStore:
     """Another store, searched as its owner would search it, with the scope of the query.
@@ -359,7 +391,7 @@ class PeerStore:
                     raise SourceFailed(f"there is no store at {shown_place(place)}", hint=hint)
                 store = open_store(place if "://" in place else str(Path(place).expanduser()), read_only=True)
                 embedder = self.source.options.get("embedder") or self._embedder_of(store)
-                self._memory = Memory(store, Settings(openai=self.settings.openai), embedder, announce=_log.debug)
+                self._memory = Memory(store, Settings(openai=self.settings.openai), embedder, announce=logger().debug)
             return self._memory
 
     def _embedder_of(self, store: Store) -> str:
@@ -368,7 +400,7 @@ class PeerStore:
         if name in ("none", self.settings.embedder) or is_self_contained(name):
             return name
         advice = "name it as `embedder` in its table of [[sources]] to use it"
-        _log.warning(
+        logger().warning(
             "the source %r is searched by keywords: %s; %s", self.source.name, unconfigured_model(name), advice
         )
         return "none"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ from recollect import config
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.memory.asking import read_query
-from recollect.memory.assembly import ExternalSources, Rerankers, assemble, with_options
+from recollect.memory.assembly import ExternalSources, Rerankers, Threads, assemble, logger, with_options
 from recollect.memory.changes import changes
 from recollect.memory.closeness import ClosenessOf
 from recollect.memory.embeddings import Embeddings, filling_of, rest_of
@@ -40,10 +38,7 @@ if TYPE_CHECKING:
     from recollect.moving import Moved
     from recollect.moving.backups import SavedBackup
 
-_log = logging.getLogger("recollect")
-
 MOST_LISTED = 1_000_000_000
-WORKERS = 64  # threads for sources, started as needed: a source that hangs must not block another
 
 
 class Memory(Importer):
@@ -83,7 +78,7 @@ class Memory(Importer):
         opening: dict[str, Any] = {"announce": announce, "progress": fetching, "fetch": fetch}
         open_model = partial(open_embedder, settings=settings, **opening)
         self.embeddings = Embeddings(store.spaces, embedder, open_model, partial(rest_of, store))
-        self.executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
+        self.executor = Threads()
         self.external = ExternalSources(settings, store)
         self.closeness = ClosenessOf(store)
         self.rerankers = Rerankers(store, self.executor, partial(open_reranker, **opening), announce)
@@ -96,7 +91,7 @@ class Memory(Importer):
         embedder: str | Embedder | None = None,
         settings: Settings | None = None,
         language: str | None = None,
-        announce: Callable[[str], None] = _log.warning,
+        announce: Callable[[str], None] | None = None,
         fetching: Progress | None = None,
         fetch: bool = True,
     ) -> Self:
@@ -108,7 +103,7 @@ class Memory(Importer):
             embedder: The name of a model, an object with the methods of `Embedder`, or "none" for keyword search only.
             settings: By default those of the settings files and the environment.
             language: The language of a new store, for its stemmer. An existing store keeps its own.
-            announce: Receives messages, for example that a model is being fetched or that vectors are missing.
+            announce: Receives messages, for example that vectors are missing. By default they are logged as warnings.
             fetching: Receives the progress of fetching a model.
             fetch: Whether to fetch a model that is not on this machine. Without it, records are stored without vectors.
 
@@ -116,6 +111,7 @@ class Memory(Importer):
             UsageError: The embedder is unknown, or the store has another language.
             StoreError: The store cannot be opened.
         """
+        announce = announce or logger().warning
         if settings is None:
             loaded = config.load()
             for note in loaded.notes:

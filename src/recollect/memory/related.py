@@ -6,9 +6,10 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from recollect.dataclass import dataclass
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.callers import ScopedWriter
 from recollect.memory.shapes import name_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, UsageError
-from recollect.ingest.folder import chunk_changes
 from recollect.memory.shapes import iso
 from recollect.types import EVERYTHING, Change, FileState, Put, Scope, SetFileState, SetFolderOptions, Store, now
 
@@ -107,6 +107,8 @@ def describe(memory: Memory, path: str, text: str) -> IndexedFolder:
 
 def remove(memory: Memory, path: str) -> IndexedFolder:
     """Remove a folder and its chunks from the index, whether or not it is there. Its files are not touched."""
+    from recollect.ingest.folder import chunk_changes  # servers for agents need the descriptions only
+
     store = memory.store
     root, told = _known(store, path)
     folder = _folder(store, root, told or {})

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.ranking import fold_hash
 from recollect.stores.database import SqlKeywords

@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
+from recollect.dataclass import dataclass
 from recollect.errors import StoreError, UsageError
 from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, usable_language
 from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex, VectorSpace, VectorSpaces

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
+from recollect.dataclass import dataclass
 from recollect.errors import UPGRADE, EmbedderError, StoreError, UsageError
 from recollect.types import ORIGINS, Filter, Record, Scope
 from recollect.types.records import EPOCH as EPOCH  # noqa: PLC0414  (times of stores)

@@ -6,19 +6,21 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.errors import StoreError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAGIC = b"RCLT index 1\n\0\0\0"
 ALIGNED = 64  # bytes: each array of a file begins at a multiple of it
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = "NDArray[Any]"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], extra: Mapping[str, Any]) -> tuple[int, int]:
@@ -47,8 +49,8 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], extra: Mapping[str, An
     return size, checksum
 
 
-def map_arrays(path: Path, size: int) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The arrays of a file, mapped into memory, and what else its header says."""
+def map_arrays(path: Path, size: int) -> tuple[dict[str, Array], dict[str, int], dict[str, Any]]:
+    """The arrays of a file, mapped into memory, where in the file each begins, and what else its header says."""
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     length = int.from_bytes(mapped[len(MAGIC) : len(MAGIC) + 8], "little")
@@ -57,12 +59,21 @@ def map_arrays(path: Path, size: int) -> tuple[dict[str, Array], dict[str, Any]]
         raise StoreError(f"{path} is damaged")
     header = json.loads(mapped[len(MAGIC) + 8 : start])
     start += -start % ALIGNED
+    starts = {name: start + at for name, (_, _, at) in header["arrays"].items()}
     arrays = {
-        name: np.frombuffer(mapped, dtype, size, start + at).reshape(shape) if size else np.zeros(shape, dtype)
-        for name, (dtype, shape, at) in header["arrays"].items()
+        name: np.frombuffer(mapped, dtype, size, starts[name]).reshape(shape) if size else np.zeros(shape, dtype)
+        for name, (dtype, shape, _) in header["arrays"].items()
         for size in (int(np.prod(shape)),)
     }
-    return arrays, header["extra"]
+    return arrays, starts, header["extra"]
+
+
+def read_pieces(number: int, pieces: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Pieces of an open file, by their start and length. A map occupies what lies around each of them, too: 64 kB."""
+    if hasattr(os, "posix_fadvise"):
+        for start, length in pieces:  # so that the system fetches all pages that it lacks together
+            os.posix_fadvise(number, start, length, os.POSIX_FADV_WILLNEED)
+    return (os.pread(number, length, start) for start, length in pieces)
 
 
 def checksum_of(path: Path) -> int:

@@ -9,28 +9,32 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import finalize
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recollect.dataclass import dataclass
 from recollect.errors import StoreError
-from recollect.stores.sqlite.arrays import ALIGNED, map_arrays, write_arrays
+from recollect.stores.sqlite.arrays import map_arrays, read_pieces, write_arrays
 from recollect.stores.sqlite.segments import Ints, Mask, lookup, rising, without
 from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
 
 LEVELS = 127  # of eight bits with a sign
 ROUNDING = 1e-5  # more than the error of a product of unit vectors that were rotated in single precision
 PIECE_ROWS = 16_384  # rows that one thread scans at a time
 SHARED_ROWS = 32_768  # rows from which a scan is shared by threads
 
-Matrix = NDArray[np.float32]
-Products = NDArray[np.float32]
+Matrix: TypeAlias = "NDArray[np.float32]"
+Products: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,8 @@ class Block:
     longest: float = 0.0
     error: float = 0.0
     file: str = ""
+    start: int = 0
+    """Where `exact` begins in the file."""
     number: int = -1
     """The descriptor of the file."""
 
@@ -65,16 +71,12 @@ class Block:
         return int(self._by_row[0][-1]) if len(self.rows) else 0
 
     def vectors(self, places: Ints | None, *, sparing: bool = False) -> Matrix:
-        """The exact vectors at some places, or all. `sparing` reads from the file: a map occupies what lies around."""
+        """The exact vectors at some places, or all. `sparing` reads them from the file."""
         if places is None or not sparing or self.number < 0:
             return self.exact if places is None else self.exact[places]
         width = self.exact.itemsize * self.exact.shape[1]
-        start = os.fstat(self.number).st_size - -(-self.exact.nbytes // ALIGNED) * ALIGNED
-        offsets = [start + place * width for place in places.tolist()]
-        if hasattr(os, "posix_fadvise"):
-            for offset in offsets:  # so that the system fetches all pages that it lacks together
-                os.posix_fadvise(self.number, offset, width, os.POSIX_FADV_WILLNEED)
-        return joined((os.pread(self.number, width, offset) for offset in offsets), width // 4)
+        pieces = [(self.start + place * width, width) for place in places.tolist()]
+        return joined(read_pieces(self.number, pieces), width // 4)
 
     def find(self, rows: Ints) -> tuple[Ints, Mask]:
         """The place of each row, and whether it is here."""
@@ -137,10 +139,10 @@ def write_block(block: Block, path: Path) -> tuple[int, int]:
 
 def map_block(path: Path, size: int) -> Block:
     """The block in a file."""
-    arrays, extra = map_arrays(path, size)
+    arrays, starts, extra = map_arrays(path, size)
     try:
-        block = Block(**{**arrays, **extra, "file": path.name})
-    except TypeError as error:
+        block = Block(**{**arrays, **extra, "file": path.name, "start": starts["exact"]})
+    except (TypeError, KeyError) as error:
         raise StoreError(f"{path} is damaged") from error
     if hasattr(os, "pread"):
         block = replace(block, number=os.open(path, os.O_RDONLY))
@@ -271,7 +273,9 @@ def cores() -> int:
 
 
 @cache
-def _threads(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (a forked process has no thread of its parent's)
+def _threads(process: int) -> Executor:  # noqa: ARG001  (a forked process has no thread of its parent's)
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(cores(), thread_name_prefix="recollect-scan")
 
 

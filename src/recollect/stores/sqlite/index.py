@@ -13,11 +13,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from recollect.analysis import Analyzer
+from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.stores.sqlite.blocks import Stack
 from recollect.stores.sqlite.database import Database

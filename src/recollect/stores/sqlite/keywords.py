@@ -3,6 +3,8 @@
 The statistics are those of the visible records alone: otherwise one user's records would change another's ranking.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache

@@ -12,10 +12,11 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from recollect.dataclass import dataclass
 from recollect.disk import sync
 from recollect.errors import StoreError
 from recollect.stores.sqlite.arrays import checksum_of

@@ -1,16 +1,20 @@
 """Rows of the file in SQLite's dialect: those that a filter admits, and the best of these."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.stores.rows import Condition, Dialect
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def _tagged(tags: Sequence[str]) -> Condition:

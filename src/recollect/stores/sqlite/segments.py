@@ -6,32 +6,38 @@ short facts. Of other text it has the names of scopes, kinds and decay classes o
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import finalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer
+from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.ranking import Statement, is_statement
 from recollect.stores.database import TITLE_WEIGHT
-from recollect.stores.sqlite.arrays import Array, map_arrays, write_arrays
+from recollect.stores.sqlite.arrays import Array, map_arrays, read_pieces, write_arrays
 from recollect.types.records import MOST_LINES, default_origin
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NEVER = 2**63 - 1  # in place of a time that a record does not have: it does not expire, is not superseded
 LONG_AGO = -(2**63)  # the same for the time of an edit
 
 WORD_BITS = 8 * WORD_BYTES
+SPARING_BYTES = 2**25  # of words from which they are read, not mapped: those of about 200,000 facts
 
-Ints: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = "NDArray[np.int64]"
+Mask: TypeAlias = "NDArray[np.bool_]"
 
 SELECTED = (
     'row, kind, title, text, "user", agent, session, importance, decay, time, expires_at, edited_at, superseded_at,'
@@ -80,6 +86,10 @@ class Segment:
     spelled: NDArray[np.uint8]
     names: Mapping[str, list[str]] = field(default_factory=dict)
     file: str = ""
+    start: int = 0
+    """Where `words` begin in the file."""
+    number: int = -1
+    """The descriptor of a file whose words are read, not mapped."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -135,9 +145,15 @@ class Segment:
 
     def statements(self, places: Array) -> list[Statement]:
         """The statements that the records at some places make."""
-        columns = (self.word_starts[places], self.word_starts[places + 1], self.word_count[places])
-        spans = zip(*(column.tolist() for column in columns), strict=True)
-        return [Statement(self.words[start:end].tolist(), count) for start, end, count in spans]
+        starts, ends = self.word_starts[places], self.word_starts[places + 1]
+        spans, width = list(zip(starts.tolist(), ends.tolist(), strict=True)), self.words.itemsize
+        if self.number < 0:
+            words = [self.words[start:end] for start, end in spans]
+        else:
+            pieces = [(self.start + start * width, (end - start) * width) for start, end in spans]
+            words = [np.frombuffer(piece, self.words.dtype) for piece in read_pieces(self.number, pieces)]
+        counts = self.word_count[places].tolist()
+        return [Statement(own.tolist(), count) for own, count in zip(words, counts, strict=True)]
 
 
 def rising(rows: Ints) -> tuple[Ints, Array | None]:
@@ -168,7 +184,7 @@ def without(part: Any, live: Mask | None, changed: Ints) -> Mask | None:
     return mask
 
 
-ARRAYS = tuple(column.name for column in fields(Segment) if column.name not in ("names", "file"))
+ARRAYS = tuple(column.name for column in fields(Segment) if column.name not in ("names", "file", "start", "number"))
 COLUMNS = (
     "rows", "time", "expires", "edited", "superseded", "importance", "fold", "file_hash", "line", "length",
     "word_count",
@@ -389,7 +405,15 @@ def write_segment(segment: Segment, path: Path) -> tuple[int, int]:
 
 def map_segment(path: Path, size: int) -> Segment:
     """The segment in a file."""
-    arrays, extra = map_arrays(path, size)
+    arrays, starts, extra = map_arrays(path, size)
     if not set(ARRAYS) <= arrays.keys():
         raise StoreError(f"{path} is damaged")
-    return Segment(**{name: arrays[name] for name in ARRAYS}, names=extra["names"], file=path.name)
+    sparing = arrays["words"].nbytes >= SPARING_BYTES and hasattr(os, "pread")
+    number = os.open(path, os.O_RDONLY) if sparing else -1
+    segment = Segment(
+        **{name: arrays[name] for name in ARRAYS}, names=extra["names"], file=path.name, start=starts["words"],
+        number=number,
+    )  # fmt: skip
+    if sparing:
+        finalize(segment, os.close, number)
+    return segment

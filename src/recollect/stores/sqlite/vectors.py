@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from recollect.dataclass import dataclass
 from recollect.stores.database import SqlSpaces
 from recollect.stores.rows import check_dimension, passage_hash
 from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined

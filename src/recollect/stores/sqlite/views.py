@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.ranking import Statement
 from recollect.stores.sqlite.arrays import Array
 from recollect.stores.sqlite.segments import Ints, Mask, Segment, merged, without
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TAIL_FACTOR = 4  # a segment in memory is this many times as large as the next, or they are merged
 TAIL_ROWS = 32_768  # rows of the largest segment that is merged in memory

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
+from recollect.dataclass import dataclass
 from recollect.stores.rows import all_of, distinct, from_row, micros
 from recollect.stores.sqlite.arrays import Array
 from recollect.stores.sqlite.database import Database
@@ -21,6 +21,9 @@ from recollect.stores.sqlite.segments import NEVER, Ints, Mask, Segment
 from recollect.stores.sqlite.views import View
 from recollect.stores.sqlite.wording import worded
 from recollect.types import Filter, RankedList, RankedRows, Record, Scope
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CACHED_SETS = 32
 GROUPED = 16  # scores of which the highest is chosen before the best are looked for
@@ -166,7 +169,7 @@ def _next_event(segment: Segment, moment: int) -> int:
     return ends
 
 
-Scores = NDArray[np.float64]
+Scores: TypeAlias = "NDArray[np.float64]"
 
 
 def best(
