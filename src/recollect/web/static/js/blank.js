@@ -40,44 +40,38 @@ function quickAdd(app) {
     event.preventDefault();
     const text = field.value.trim();
     if (!text) return;
-    try {
-      const { change } = await app.api.post("/v1/records", { text });
-      field.value = "";
-      const undo = change.action === "add" ? async () => {
-        await takeBack(app, change);
-        return "The new record is removed.";
-      } : null;
-      app.toast(undo ? "Remembered." : "This was known already.", { undo, link: { href: addressOf(change), text: "Open" } });
-    } catch (error) {
-      app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
-    }
+    const { change } = await app.api.post("/v1/records", { text });
+    field.value = "";
+    const undo = change.action === "add" ? async () => {
+      await takeBack(app, change);
+      return "The new record is removed.";
+    } : null;
+    app.toast(undo ? "Remembered." : "This was known already.", { undo, link: { href: addressOf(change), text: "Open" } });
   };
-  return h("form", { class: "quick-add", on: { submit: store } }, field, h("button", { class: "button" }, "Remember"));
+  return h("form", { class: "quick-add", on: { submit: (event) => app.attempt(() => store(event)) } }, field,
+    h("button", { class: "button" }, "Remember"));
 }
 
 /** The page of an empty store: index a folder, try the sample, or store a fact. */
 function first(desk) {
   const { app } = desk;
   const { owner, read_only: readOnly } = app.settings.caller;
-  const sample = app.settings.sample;
+  const { sample } = app.settings;
+  const trySample = () => app.attempt(() => indexSample(app, sample));
   return h("div", { class: "blank" },
     h("h2", null, "Nothing is stored yet"),
     h("p", { class: "quiet" }, "Index a folder of notes in a terminal, and this page shows them as they come in: ",
       h("code", null, "recollect index ~/notes")),
     h("div", { class: "row" },
-      sample && !readOnly ? button("Try the sample notes", () => trySample(desk, sample), { class: "button primary" }) : null,
+      sample && !readOnly ? button("Try the sample notes", trySample, { class: "button primary" }) : null,
       readOnly ? null : h("a", { class: "button", href: "#/add" }, "Add a fact"),
       owner ? button("Search every scope", desk.anyScope) : null),
     quickAdd(app));
 }
 
 /** Indexes the notes that come with the package, and asks the first question about them. */
-async function trySample({ app }, folder) {
-  try {
-    await app.api.post("/v1/index", { paths: [folder] });
-    app.toast("The sample notes are being indexed.");
-    app.go(`#/search?${new URLSearchParams({ q: "the machine hums but does not drain" })}`);
-  } catch (error) {
-    app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
-  }
+async function indexSample(app, folder) {
+  await app.api.post("/v1/index", { paths: [folder] });
+  app.toast("The sample notes are being indexed.");
+  app.go(`#/search?${new URLSearchParams({ q: "the machine hums but does not drain" })}`);
 }

@@ -15,6 +15,17 @@ export function button(words, click, props) {
   return h("button", { type: "button", class: "button", on: { click: () => click() }, ...props }, words);
 }
 
+/** A section with a title of its own. */
+export function card(name, title, ...inside) {
+  return h("section", { class: "card", "aria-labelledby": `${name}-title` },
+    h("h2", { id: `${name}-title` }, title), inside);
+}
+
+/** What is shown when one asks for it. */
+export function folded(title, inside, props) {
+  return h("details", { class: "figures", ...props }, h("summary", null, title), inside);
+}
+
 /** An element of a drawing. */
 export function svg(tag, attrs, ...children) {
   const element = document.createElementNS(SVG, tag);
@@ -55,16 +66,12 @@ function append(element, children) {
   }
 }
 
-function each(entries, act) {
-  for (const [name, value] of Object.entries(entries)) act(name, value);
-}
-
 function set(element, name, value) {
   if (value === null || value === undefined) return;
   if (name === "class") element.setAttribute("class", value);
   else if (name === "dataset") Object.assign(element.dataset, value);
-  else if (name === "on") each(value, (event, handler) => element.addEventListener(event, handler));
-  else if (name === "style") each(value, (property, one) => element.style.setProperty(property, one));
+  else if (name === "on") Object.entries(value).forEach((pair) => element.addEventListener(...pair));
+  else if (name === "style") Object.entries(value).forEach((pair) => element.style.setProperty(...pair));
   else if (name === "value" || name === "checked" || name === "selected") element[name] = value;
   else if (typeof value === "boolean" && !name.startsWith("aria-")) element.toggleAttribute(name, value);
   else element.setAttribute(name, String(value));

@@ -105,6 +105,10 @@ function options(id, values) {
   return h("datalist", { id }, values.slice(0, 500).map((value) => h("option", { value })));
 }
 
+function labelled(name, label, field, update, ...more) {
+  return { name, update, element: h("div", { class: "filter" }, h("label", { for: field.id }, label), field, more) };
+}
+
 function text(name, label, hint, choices, set) {
   const id = `filter-${name}`;
   const field = h("input", { type: "text", id, placeholder: hint, spellcheck: "false", autocomplete: "off",
@@ -112,25 +116,19 @@ function text(name, label, hint, choices, set) {
   const update = (value) => {
     if (document.activeElement !== field) field.value = value ?? "";
   };
-  return { name, update, element: h("div", { class: "filter" }, h("label", { for: id }, label), field,
-    choices.length ? options(`${id}-list`, choices) : null) };
+  return labelled(name, label, field, update, choices.length ? options(`${id}-list`, choices) : null);
 }
 
 function oneOf(name, label, choices, set) {
-  const id = `filter-${name}`;
-  const field = h("select", { id, on: { change: () => set(name, field.value) } },
+  const field = h("select", { id: `filter-${name}`, on: { change: () => set(name, field.value) } },
     choices.map(([value, words]) => h("option", { value }, words)));
-  const update = (value) => {
-    field.value = value ?? "";
-  };
-  return { name, update, element: h("div", { class: "filter" }, h("label", { for: id }, label), field) };
+  return labelled(name, label, field, (value) => (field.value = value ?? ""));
 }
 
 function flag(name, label, set) {
-  const id = `filter-${name}`;
-  const field = h("input", { type: "checkbox", id, role: "switch", on: { change: () => set(name, field.checked) } });
-  const update = (value) => {
-    field.checked = value === true;
-  };
-  return { name, update, element: h("div", { class: "filter inline" }, h("label", { for: id }, label), field) };
+  const field = h("input", { type: "checkbox", id: `filter-${name}`, role: "switch",
+    on: { change: () => set(name, field.checked) } });
+  const made = labelled(name, label, field, (value) => (field.checked = value === true));
+  made.element.classList.add("inline");
+  return made;
 }

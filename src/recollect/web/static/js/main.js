@@ -3,12 +3,11 @@
 import { api, onReach } from "./api.js";
 import { follow } from "./changes.js";
 import { h, replace } from "./dom.js";
-import { listen, showKeys } from "./keys.js";
+import { listen, palette, showKeys } from "./keys.js";
 import { install } from "./knobs.js";
 import { failure } from "./notice.js";
-import { palette } from "./palette.js";
 import { start } from "./router.js";
-import { toast } from "./toast.js";
+import { attempt, toast } from "./toast.js";
 
 const RETRY_MS = 1500;
 const THEMES = ["auto", "light", "dark"];
@@ -19,6 +18,7 @@ const banner = document.getElementById("banner");
 const app = {
   api,
   settings: null,
+  attempt,
   toast,
   go: (hash) => {
     location.hash = hash;
@@ -28,15 +28,13 @@ const app = {
 
 function highlight(view) {
   for (const link of document.querySelectorAll("nav a[data-view]")) {
-    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    link.ariaCurrent = link.dataset.view === view ? "page" : null;
   }
 }
 
 /** What was searched last is where "Search" leads. */
 function remember() {
-  if (!location.hash.startsWith("#/search")) return;
-  searchLink.href = location.hash;
+  if (location.hash.startsWith("#/search")) searchLink.href = location.hash;
 }
 
 function toSearch() {

@@ -7,6 +7,11 @@ export function phrase(text) {
   return text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 }
 
+/** What went wrong and what to do about it, in one line. */
+export function errorText(error) {
+  return [error.message, error.hint].filter(Boolean).join(" ");
+}
+
 /** Whether the same request could be answered another time: not what was refused for what it says. */
 export function mayPass(error) {
   return error.status >= 500 || error.code === "timeout" || error.code === "busy";

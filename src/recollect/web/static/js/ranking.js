@@ -7,42 +7,42 @@ import { request } from "./state.js";
 import { addressOf, number, plural } from "./words.js";
 
 /** The ranking of one side of the desk: `element`, `run()`, `stop()`, and the last `answer`. */
-export function ranking(desk, side, { compact = false, label = "Results", blank, heard = () => {} } = {}) {
-  const body = h("div", { class: "ranking-body" });
+export function ranking(desk, side, { compact = false, label = "Results", blank, onAnswer = () => {} } = {}) {
+  const place = h("div", { class: "ranking-body" });
   const live = h("p", { class: "hidden", role: "status", "aria-live": "polite" });
-  const ranked = { element: h("div", { class: "ranking" }, live, body), answer: null, run, stop };
+  const ranked = { element: h("div", { class: "ranking" }, live, place), answer: null, run, stop };
   let running = null;
 
   /** Asks, and shows the answer; `quiet`, only where it is another, and what went wrong is not shown. */
   async function run({ quiet = false } = {}) {
-    if (quiet && body.hasAttribute("aria-busy")) return; // that answer is on its way
+    if (quiet && place.hasAttribute("aria-busy")) return; // that answer is on its way
     running?.abort();
     const mine = (running = new AbortController());
-    if (!quiet) body.setAttribute("aria-busy", "true");
+    if (!quiet) place.setAttribute("aria-busy", "true");
     try {
       if (!desk.state.q.trim()) {
         const page = blank ? await blank() : null;
-        if (mine === running && !(quiet && same(page, body.firstElementChild))) show(null, page);
+        if (mine === running && !(quiet && same(page, place.firstElementChild))) show(null, page);
         return;
       }
-      const asked = { ...request(desk.state, side), explain: true, ...(desk.typing ? { typing: true } : {}) };
-      const answer = await desk.app.api.post("/v1/search", asked, { signal: mine.signal });
-      if (mine === running && !(quiet && alike(answer, ranked.answer))) show(answer, found(answer), quiet);
+      const body = { ...request(desk.state, side), explain: true, ...(desk.typing ? { typing: true } : {}) };
+      const answer = await desk.app.api.post("/v1/search", body, { signal: mine.signal });
+      if (mine === running && !(quiet && alike(answer, ranked.answer))) show(answer, contentOf(answer), quiet);
     } catch (error) {
       if (mine === running && !mine.signal.aborted && !quiet) failed(error);
     }
   }
 
   function show(answer, content, quiet = false) {
-    const unfolded = quiet ? opened(body) : [];
+    const unfolded = quiet ? opened(place) : [];
     ranked.answer = answer;
-    body.removeAttribute("aria-busy");
-    const back = focused(body);
-    replace(body, content);
-    for (const place of unfolded) body.querySelector(place)?.setAttribute("open", "");
+    place.removeAttribute("aria-busy");
+    const back = focused(place);
+    replace(place, content);
+    for (const selector of unfolded) place.querySelector(selector)?.setAttribute("open", "");
     back();
     if (!compact) live.textContent = answer ? plural(answer.results.length, "result") : "";
-    heard(answer);
+    onAnswer(answer);
   }
 
   function failed(error) {
@@ -51,7 +51,7 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
     show(null, failure(error, mayPass(error) ? run : null));
   }
 
-  function found(answer) {
+  function contentOf(answer) {
     if (!answer.results.length) return [traceLine(answer), nothing(desk, answer.closest)];
     const names = [...new Set(answer.results.flatMap((result) => Object.keys(result.sources)))];
     const head = h("div", { class: "ranking-head" },
@@ -80,9 +80,9 @@ function same(page, shown) {
   return Boolean(page && shown) && page.textContent === shown.textContent;
 }
 
-/** What has been unfolded in a ranking, as places to unfold again. */
-function opened(body) {
-  return [...body.querySelectorAll("details[open]")].map((one) => {
+/** What has been unfolded in a ranking, as selectors of what to unfold again. */
+function opened(place) {
+  return [...place.querySelectorAll("details[open]")].map((one) => {
     const id = one.closest("[data-id]")?.dataset.id;
     return id ? `[data-id="${CSS.escape(id)}"] .${one.classList[0]}` : ".trace";
   });

@@ -12,7 +12,7 @@ const TITLES = { search: "Search", record: "Record", add: "Add", facts: "Facts",
 
 /** The view's name and its params: `{rest, query}`, with `id` for a record and `name` for a report. */
 export function parse(hash) {
-  const [path, query = ""] = split(hash.replace(/^#\/?/, ""), "?");
+  const [, path, query] = /^#?\/?([^?]*)\??(.*)$/s.exec(hash);
   const [name, ...parts] = path.split("/");
   const rest = decode(parts.join("/"));
   const view = name in VIEWS ? name : "search";
@@ -57,11 +57,6 @@ export function start(root, app, shown) {
 export function rewrite(hash, { push = false } = {}) {
   if (hash === location.hash) return;
   history[push ? "pushState" : "replaceState"](null, "", hash);
-}
-
-function split(text, mark) {
-  const at = text.indexOf(mark);
-  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
 }
 
 function decode(text) {

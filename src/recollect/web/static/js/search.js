@@ -10,12 +10,13 @@ import { ranking } from "./ranking.js";
 import { readingPane } from "./reading.js";
 import { rewrite } from "./router.js";
 import { fromQuery, narrow, toHash, toggleCompare } from "./state.js";
-import { walker } from "./walking.js";
 import { whyNot } from "./whynot.js";
 
 const DEBOUNCE_MS = 120;
 const SETTLED_MS = 1500;
 const NO_FACETS = { categories: [], tags: [], scopes: [], roots: [], sources: ["keyword", "vector"] };
+
+let opened = null; // the id of the result that was opened last
 
 /** Fills `root` with the view. */
 export async function show(root, params, app) {
@@ -179,14 +180,14 @@ export async function show(root, params, app) {
 }
 
 /** One ranking, and the note of the result that has the focus beside it. */
-function single(desk, heard) {
+function single(desk, onAnswer) {
   const pane = readingPane(desk.app);
   const wide = matchMedia("(min-width: 64rem)");
-  const ranked = ranking(desk, "one", { blank: () => blankPage(desk), heard: (answer) => {
+  const ranked = ranking(desk, "one", { blank: () => blankPage(desk), onAnswer: (answer) => {
     const [first] = answer?.results ?? [];
     if (first && wide.matches) pane.show(first, answer.matched);
     else pane.clear();
-    heard(answer);
+    onAnswer(answer);
   } });
   const choose = (event) => {
     const id = event.target.closest?.("[data-id]")?.dataset.id;
@@ -219,4 +220,38 @@ function tuning(desk) {
     if (desk.state.compare && !element.hidden) toggle(false);
   }
   return { element, button: opener, toggle, update };
+}
+
+/** Moves the focus through the titles of the results, so that Enter opens one. Back from a record, it is on its result. */
+function walker(place, field) {
+  const titles = () => [...place.querySelectorAll(".result-title, .newest a")];
+  const to = (title) => {
+    title.focus({ preventScroll: true });
+    title.closest("li").scrollIntoView({ block: "nearest" });
+  };
+  place.addEventListener("click", (event) => {
+    opened = event.target.closest?.(".result-title")?.closest("[data-id]").dataset.id ?? opened;
+  });
+
+  return {
+    first() {
+      const [title] = titles();
+      if (title) to(title);
+      return title !== undefined;
+    },
+    step(by) {
+      const all = titles();
+      const here = all.findIndex((title) => title.closest("li").contains(document.activeElement));
+      if (here + by < 0) field.focus();
+      else if (all[here + by]) to(all[here + by]);
+      else if (here < 0 && all.length) to(all[0]);
+      return all.length > 0;
+    },
+    expects: () => opened !== null,
+    restore() {
+      const item = opened && place.querySelector(`[data-id="${CSS.escape(opened)}"]`);
+      opened = null;
+      if (item) requestAnimationFrame(() => to(item.querySelector(".result-title")));
+    },
+  };
 }

@@ -10,8 +10,8 @@ export function fromQuery(query, defaults) {
   const state = { q: query.get("q") ?? "", filters: {}, compare: query.has("compare"), knobs: { one: {}, a: {}, b: {} },
     why: query.get("why") };
   for (const { name, kind } of FILTERS) {
-    const given = query.getAll(name).filter(Boolean);
-    if (given.length) state.filters[name] = kind === "names" ? given : kind === "switch" ? true : given[0];
+    const values = query.getAll(name).filter(Boolean);
+    if (values.length) state.filters[name] = kind === "names" ? values : kind === "switch" ? true : values[0];
   }
   for (const [side, prefix] of Object.entries(SIDES)) {
     for (const { name } of KNOBS) {

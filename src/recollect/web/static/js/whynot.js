@@ -47,27 +47,27 @@ export function whyNot(desk) {
     opener.setAttribute("aria-expanded", String(why !== null));
     pick.show(why ?? "");
     const side = desk.state.compare ? "a" : "one";
-    const asked = { ...request(desk.state, side), target: why };
-    const key = why && q.trim() ? JSON.stringify(asked) : why ? "unasked" : "";
+    const body = { ...request(desk.state, side), target: why };
+    const key = why && q.trim() ? JSON.stringify(body) : why ? "unasked" : "";
     if (key === last) return;
     last = key;
     running?.abort();
     running = null;
     clearTimeout(timer);
-    if (why && q.trim()) timer = setTimeout(() => look(asked, side), WAIT_MS);
+    if (why && q.trim()) timer = setTimeout(() => look(body, side), WAIT_MS);
     else replace(answer, why ? h("p", { class: "quiet" }, "Ask something first; then it can be looked for.") : null);
   }
 
-  async function look(asked, side) {
+  async function look(body, side) {
     running?.abort();
     const mine = (running = new AbortController());
     answer.setAttribute("aria-busy", "true");
     try {
-      const verdict = await desk.app.api.post("/v1/why-not", asked, { signal: mine.signal });
-      if (mine === running) replace(answer, told(desk, side, verdict));
+      const verdict = await desk.app.api.post("/v1/why-not", body, { signal: mine.signal });
+      if (mine === running) replace(answer, explained(desk, side, verdict));
     } catch (error) {
       if (mine === running && !mine.signal.aborted) {
-        replace(answer, failure(error, mayPass(error) ? () => look(asked, side) : null));
+        replace(answer, failure(error, mayPass(error) ? () => look(body, side) : null));
       }
     } finally {
       if (mine === running) answer.removeAttribute("aria-busy");
@@ -82,14 +82,14 @@ export function whyNot(desk) {
   return { element, button: opener, update, toggle, stop };
 }
 
-function told(desk, side, verdict) {
-  const found = verdict.stage === "found";
+function explained(desk, side, verdict) {
+  const isFound = verdict.stage === "found";
   const change = Object.entries(verdict.change ?? {});
-  return h("div", { class: found ? "told found" : "told" },
+  return h("div", { class: isFound ? "told found" : "told" },
     verdict.record ? h("p", { class: "told-what" },
       h("a", { href: addressOf(verdict.record), dir: "auto" }, titleOf(verdict.record))) : null,
     route(verdict.stage),
-    found ? h("p", { class: "told-reason" }, h("b", null, "It is in the results"), `, at rank ${verdict.rank}.`)
+    isFound ? h("p", { class: "told-reason" }, h("b", null, "It is in the results"), `, at rank ${verdict.rank}.`)
       : h("p", { class: "told-reason" }, h("b", null, `Removed by ${verdict.stage}: `), h("bdi", null, verdict.reason)),
     placesTable(verdict.sources),
     change.length ? mend(desk, side, verdict.change) : null,
@@ -129,11 +129,11 @@ function mend(desk, side, change) {
   };
   return h("div", { class: "mend" }, h("p", null, "This brings it back; it was tried."),
     h("ul", { "aria-label": "The change that returns it" }, Object.entries(change).map(([name, value]) =>
-      h("li", { class: "chip" }, h("b", null, name), " ", said(now[name]), " → ", h("b", null, said(value))))),
+      h("li", { class: "chip" }, h("b", null, name), " ", words(now[name]), " → ", h("b", null, words(value))))),
     button("Apply", doApply, { class: "button primary" }));
 }
 
-function said(value) {
+function words(value) {
   if (value === null || value === undefined || value.length === 0) return "none";
   return typeof value === "object" && !Array.isArray(value) ? Object.values(value).join(", ") : String(value);
 }
