@@ -138,7 +138,7 @@ class Waiting:
                 self._wake_on_changes(loop)
             except RecollectError as error:
                 if error.message != logged and not self._ended.is_set():
-                    _log.warning("changes are not heard of: %s", error.message)
+                    _log.warning("cannot listen for changes: %s", error.message)
                 logged = error.message
                 self._ended.wait(REST_SECONDS)
             except RuntimeError:  # the loop has ended before us
@@ -210,8 +210,8 @@ def get_status(asker: Reads, request: Request) -> Json:
         "uptime_s": round(time.monotonic() - state.started, 1),
         "version": __version__,
     }
-    if seen := described(asker.memory):
-        status["folders"] = seen
+    if folders := described(asker.memory):
+        status["folders"] = folders
     if owner:
         status |= {"latency": {"search": state.metrics.latency()}, "index": asdict(state.indexer.job)}
     return Json(status)
@@ -258,7 +258,7 @@ def get_facets(asker: Reads, request: Request, visible: Annotated[FacetParameter
 
 
 @router.get("/v1/index", **documented(IndexingJob))
-def get_index(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
+def get_index(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (the parameter checks the caller)
     """The last indexing run, or the current one."""
     return Json(asdict(request.app.state.indexer.job))
 
@@ -333,4 +333,4 @@ class Indexer:
             folder = Path(path).expanduser().resolve()
             if any(folder.is_relative_to(Path(root).resolve()) for root in (*self.roots(), str(NOTES))):
                 return str(folder)
-        raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")
+        raise Forbidden("the server does not index this folder", hint="start it with --folder DIR")
