@@ -14,7 +14,7 @@ export function onReach(listener) {
 }
 
 /** What the server refused, or why it could not be asked (`code` "unreachable", `status` 0). */
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor({ status = 0, code = "unreachable", message, hint = "", requestId = "" }) {
     super(message);
     this.name = "ApiError";

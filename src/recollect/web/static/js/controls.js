@@ -15,7 +15,7 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
       "aria-label": `Reset ${knob.label}`, title: "Reset to the default" });
     return { knob, undo, ...makers[knob.kind](knob, { id: `${prefix}-${knob.name}`, set, desk, undo }) };
   });
-  const reset = button("Reset all", clear, { class: "link" });
+  const reset = button("Reset all", () => desk.change(() => (desk.state.knobs[side] = {})), { class: "link" });
   const others = h("div", { class: "others" });
   const element = h("div", { class: "controls" },
     h("div", { class: "controls-head" }, h("h2", null, title), reset),
@@ -25,12 +25,6 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
 
   function set(name, value, { wait = false } = {}) {
     desk.change(() => turn(desk.state, side, name, value, defaults), { wait });
-  }
-
-  function clear() {
-    desk.change(() => {
-      desk.state.knobs[side] = {};
-    });
   }
 
   function update() {
@@ -78,10 +72,7 @@ const makers = { // kind → the element of a knob, and what shows a value in it
   choice(knob, context) {
     const field = h("select", { id: context.id, on: { change: () => context.set(knob.name, field.value) } },
       knob.choices.map(({ value, label, about }) => h("option", { value, title: about }, label)));
-    const update = (value) => {
-      field.value = value;
-    };
-    return { element: frame(knob, context, field), update };
+    return { element: frame(knob, context, field), update: (value) => (field.value = value) };
   },
 
   text(knob, context) {
@@ -96,10 +87,7 @@ const makers = { // kind → the element of a knob, and what shows a value in it
   switch(knob, context) {
     const field = h("input", { type: "checkbox", id: context.id, role: "switch",
       on: { change: () => context.set(knob.name, field.checked || (knob.optional ? null : false)) } });
-    const update = (value) => {
-      field.checked = value === true;
-    };
-    return { element: frame(knob, context, field), update };
+    return { element: frame(knob, context, field), update: (value) => (field.checked = value === true) };
   },
 
   number(knob, context) {

@@ -60,37 +60,54 @@ export function filters(desk) {
   return { element, button: opener, chips, update, toggle };
 }
 
-const makers = {
-  names: ({ name, label }, choices, desk, set) => many(name, label, choices, desk, set),
-  choice: ({ name, label, choices }, _, desk, set) =>
-    oneOf(name, label, [["", "any"], ...choices.map((choice) => [choice.value, choice.label])], set),
-  text: ({ name, label, example }, choices, desk, set) => text(name, label, example, choices, set),
-  switch: ({ name, label }, _, desk, set) => flag(name, label, set),
-};
-
 /** What the store holds for a filter to choose from. */
 function known(name, { categories, tags, roots, scopes }) {
   if (SCOPE.includes(name)) return [...new Set((scopes ?? []).map((scope) => scope[name]).filter(Boolean))];
   return { category: categories, tags, path: roots }[name] ?? [];
 }
 
-/** Chips to press, where there are few; a field with suggestions where there are many. */
-function many(name, label, choices, desk, set) {
-  const list = h("div", { class: "toggles" });
-  const chosen = () => desk.state.filters[name] ?? [];
-  const flip = (value) => set(name, chosen().includes(value) ? chosen().filter((one) => one !== value)
-    : [...chosen(), value]);
-  const buttons = choices.slice(0, FEW).map((value) => button(h("bdi", null, clip(value)), () => flip(value),
-    { class: "toggle", dataset: { value } }));
-  replace(list, buttons.length ? buttons : h("span", { class: "quiet" }, "none yet"));
-  const add = (value) => chosen().includes(value) || flip(value);
-  const more = choices.length > FEW ? adder(name, label, choices, add) : null;
-  const update = (value = []) => {
-    for (const one of buttons) one.setAttribute("aria-pressed", String(value.includes(one.dataset.value)));
-  };
-  return { name, update, element: h("div", { class: "filter wide", role: "group", "aria-label": label },
-    h("span", { class: "label" }, label), list, more) };
-}
+const makers = { // kind → the name and the element of a filter, and what shows a value in it
+  /** Chips to press, where there are few; a field with suggestions where there are many. */
+  names({ name, label }, choices, desk, set) {
+    const chosen = () => desk.state.filters[name] ?? [];
+    const flip = (value) =>
+      set(name, chosen().includes(value) ? chosen().filter((one) => one !== value) : [...chosen(), value]);
+    const buttons = choices.slice(0, FEW).map((value) => button(h("bdi", null, clip(value)), () => flip(value),
+      { class: "toggle", dataset: { value } }));
+    const add = (value) => chosen().includes(value) || flip(value);
+    const update = (value = []) => {
+      for (const one of buttons) one.setAttribute("aria-pressed", String(value.includes(one.dataset.value)));
+    };
+    return { name, update, element: h("div", { class: "filter wide", role: "group", "aria-label": label },
+      h("span", { class: "label" }, label),
+      h("div", { class: "toggles" }, buttons.length ? buttons : h("span", { class: "quiet" }, "none yet")),
+      choices.length > FEW ? adder(name, label, choices, add) : null) };
+  },
+
+  text({ name, label, example }, choices, desk, set) {
+    const id = `filter-${name}`;
+    const field = h("input", { type: "text", id, placeholder: example, spellcheck: "false", autocomplete: "off",
+      list: choices.length ? `${id}-list` : null, on: { change: () => set(name, field.value.trim()) } });
+    const update = (value) => {
+      if (document.activeElement !== field) field.value = value ?? "";
+    };
+    return labelled(name, label, field, update, choices.length ? options(`${id}-list`, choices) : null);
+  },
+
+  choice({ name, label, choices }, _, desk, set) {
+    const field = h("select", { id: `filter-${name}`, on: { change: () => set(name, field.value) } },
+      [{ value: "", label: "any" }, ...choices].map((choice) => h("option", { value: choice.value }, choice.label)));
+    return labelled(name, label, field, (value) => (field.value = value ?? ""));
+  },
+
+  switch({ name, label }, _, desk, set) {
+    const field = h("input", { type: "checkbox", id: `filter-${name}`, role: "switch",
+      on: { change: () => set(name, field.checked) } });
+    const made = labelled(name, label, field, (value) => (field.checked = value === true));
+    made.element.classList.add("inline");
+    return made;
+  },
+};
 
 function adder(name, label, choices, add) {
   const field = h("input", { type: "text", list: `more-${name}`, placeholder: `one of ${choices.length}…`,
@@ -107,28 +124,4 @@ function options(id, values) {
 
 function labelled(name, label, field, update, ...more) {
   return { name, update, element: h("div", { class: "filter" }, h("label", { for: field.id }, label), field, more) };
-}
-
-function text(name, label, hint, choices, set) {
-  const id = `filter-${name}`;
-  const field = h("input", { type: "text", id, placeholder: hint, spellcheck: "false", autocomplete: "off",
-    list: choices.length ? `${id}-list` : null, on: { change: () => set(name, field.value.trim()) } });
-  const update = (value) => {
-    if (document.activeElement !== field) field.value = value ?? "";
-  };
-  return labelled(name, label, field, update, choices.length ? options(`${id}-list`, choices) : null);
-}
-
-function oneOf(name, label, choices, set) {
-  const field = h("select", { id: `filter-${name}`, on: { change: () => set(name, field.value) } },
-    choices.map(([value, words]) => h("option", { value }, words)));
-  return labelled(name, label, field, (value) => (field.value = value ?? ""));
-}
-
-function flag(name, label, set) {
-  const field = h("input", { type: "checkbox", id: `filter-${name}`, role: "switch",
-    on: { change: () => set(name, field.checked) } });
-  const made = labelled(name, label, field, (value) => (field.checked = value === true));
-  made.element.classList.add("inline");
-  return made;
 }

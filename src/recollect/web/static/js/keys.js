@@ -48,7 +48,7 @@ export function showKeys() {
 }
 
 /** Opens a dialog, which a click beside it closes. */
-export function openDialog(props, ...inside) {
+function openDialog(props, ...inside) {
   const dialog = h("dialog", { ...props, on: { close: () => dialog.remove() } }, inside);
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   document.body.append(dialog);

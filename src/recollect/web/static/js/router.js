@@ -10,13 +10,13 @@ const VIEWS = {
 };
 const TITLES = { search: "Search", record: "Record", add: "Add", facts: "Facts", status: "Status", lab: "Lab" };
 
-/** The view's name and its params: `{rest, query}`, with `id` for a record and `name` for a report. */
-export function parse(hash) {
+/** The view's name and its params: `query`, the `id` of a record and the `name` of a report. */
+function parse(hash) {
   const [, path, query] = /^#?\/?([^?]*)\??(.*)$/s.exec(hash);
   const [name, ...parts] = path.split("/");
   const rest = decode(parts.join("/"));
   const view = name in VIEWS ? name : "search";
-  return { view, params: { rest, id: rest, name: rest, query: new URLSearchParams(query) } };
+  return { view, params: { id: rest, name: rest, query: new URLSearchParams(query) } };
 }
 
 /**

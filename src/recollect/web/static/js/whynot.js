@@ -28,17 +28,13 @@ export function whyNot(desk) {
   let timer = 0;
 
   function toggle(open = desk.state.why === null) {
-    desk.change(() => {
-      desk.state.why = open ? "" : null;
-    }, { search: false });
+    ask(open ? "" : null);
     if (open) pick.focus();
     else opener.focus();
   }
 
   function ask(target) {
-    desk.change(() => {
-      desk.state.why = target;
-    }, { search: false });
+    desk.change(() => (desk.state.why = target), { search: false });
   }
 
   function update() {
