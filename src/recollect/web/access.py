@@ -161,12 +161,12 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Finds the caller of a request. A token is required if `demanded`, or if any token exists."""
+    """Finds the caller of a request. A token is required if `token_required`, or if any exists."""
 
     memory: Memory
     tokens: Tokens
     local: Caller
-    demanded: bool
+    token_required: bool
     read_only: bool = False
     _askers: dict[Caller, Asker] = field(default_factory=dict)
 
@@ -174,7 +174,7 @@ class Access:
         """The caller of the `Authorization` header."""
         kind, _, token = (authorization or "").partition(" ")
         try:
-            is_open = not self.demanded and not self.tokens.all() and not self.tokens.had_some
+            is_open = not self.token_required and not self.tokens.all() and not self.tokens.had_some
             shown = token.strip() if kind.lower() == "bearer" else ""
             caller = self.local if is_open else self.tokens.caller(shown)
         except ConfigError as error:  # only the server's log names the file

@@ -53,7 +53,7 @@ def build(
     """
     metrics = Metrics()
     local = Caller("local", memory.scope, owner=memory.scope == GLOBAL)
-    access = Access(memory, tokens, local, demanded=not is_loopback(host), read_only=read_only)
+    access = Access(memory, tokens, local, token_required=not is_loopback(host), read_only=read_only)
     agents = Agents(access)
     indexer = operations.Indexer(memory, tuple(str(Path(folder).resolve()) for folder in folders))
     waiting, lanes, searches = operations.Waiting(memory), Lanes(reopen), Searches(memory)
