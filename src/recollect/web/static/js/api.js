@@ -1,4 +1,4 @@
-// The server, asked in JSON. A refused token is asked for once, and the request is sent again.
+// Requests to the server, in JSON. After a refusal the user is asked for a token, and the request is sent again.
 
 import { button, h } from "./dom.js";
 import { phrase } from "./notice.js";
@@ -8,12 +8,12 @@ const TIMEOUT_MS = 60000;
 const listeners = [];
 let asking = null;
 
-/** Tells the listener, request by request, whether the server was reached. */
+/** Calls the listener after each request: whether the server was reached. */
 export function onReach(listener) {
   listeners.push(listener);
 }
 
-/** What the server refused, or why it could not be asked (`code` "unreachable", `status` 0). */
+/** A refusal of the server, or a request that did not reach it (`code` "unreachable", `status` 0). */
 class ApiError extends Error {
   constructor({ status = 0, code = "unreachable", message, hint = "", requestId = "" }) {
     super(message);

@@ -1,4 +1,4 @@
-// The search view before anything was asked.
+// The search view without a query.
 
 import { button, h } from "./dom.js";
 import { takeBack } from "./editing.js";
@@ -6,23 +6,23 @@ import { addressOf, age, placeOf, timeOf, titleOf } from "./words.js";
 
 const NEWEST = 6;
 
-/** What is newest, and how to begin; where nothing is kept yet, how to change that. */
-export async function blankPage(desk) {
+/** The newest records and a line to add a fact; for an empty store, how to fill it. */
+export async function blankPage(view) {
   let newest;
   try {
-    const any_scope = desk.state.filters.any_scope;
-    newest = (await desk.app.api.get("/v1/records", { limit: NEWEST, any_scope })).records;
+    const any_scope = view.state.filters.any_scope;
+    newest = (await view.app.api.get("/v1/records", { limit: NEWEST, any_scope })).records;
   } catch {
     newest = null; // the search itself will say what is wrong
   }
-  if (newest?.length === 0) return first(desk);
+  if (newest?.length === 0) return first(view);
   return h("div", { class: "blank" },
     h("h2", null, "Search your memory"),
     h("p", { class: "quiet" },
       "Keywords and vectors are searched together. Every result shows what each source contributed. ",
       h("span", { class: "if-keys" }, h("kbd", null, "/"), " searches, ", h("kbd", null, "c"),
         " compares two rankings, ", h("kbd", null, "?"), " shows all keys.")),
-    quickAdd(desk.app),
+    quickAdd(view.app),
     newest ? [h("h3", { class: "overline" }, "Newest"), h("ul", { class: "newest" }, newest.map(entry))] : null);
 }
 
@@ -53,8 +53,8 @@ function quickAdd(app) {
 }
 
 /** The page of an empty store: index a folder, try the sample, or store a fact. */
-function first(desk) {
-  const { app } = desk;
+function first(view) {
+  const { app } = view;
   const { owner, read_only: readOnly } = app.settings.caller;
   const { sample } = app.settings;
   const trySample = () => app.attempt(() => indexSample(app, sample));
@@ -65,7 +65,7 @@ function first(desk) {
     h("div", { class: "row" },
       sample && !readOnly ? button("Try the sample notes", trySample, { class: "button primary" }) : null,
       readOnly ? null : h("a", { class: "button", href: "#/add" }, "Add a fact"),
-      owner ? button("Search every scope", desk.anyScope) : null),
+      owner ? button("Search every scope", view.anyScope) : null),
     quickAdd(app));
 }
 

@@ -7,8 +7,8 @@ import { ranking } from "./ranking.js";
 import { plural } from "./words.js";
 
 /** The comparison: `element`, `update()`, `run()`, `stop()`. */
-export function comparison(desk) {
-  const sides = { a: half(desk, "a", "A", compare), b: half(desk, "b", "B", compare) };
+export function comparison(view) {
+  const sides = { a: half(view, "a", "A", compare), b: half(view, "b", "B", compare) };
   const lines = svg("svg", { class: "lines", "aria-hidden": "true", focusable: "false" });
   const verdict = h("p", { class: "compared", role: "status" });
   const columns = h("div", { class: "columns" }, sides.a.element, lines, sides.b.element);
@@ -45,17 +45,17 @@ export function comparison(desk) {
   };
 }
 
-function half(desk, side, name, onAnswer) {
-  const panel = controls(desk, side, { title: `Ranking ${name}` });
+function half(view, side, name, onAnswer) {
+  const panel = controls(view, side, { title: `Ranking ${name}` });
   const what = h("span", { class: "half-what" });
-  const use = button(`Use ${name}`, () => desk.keep(side), { class: "link", title: "Continue with this ranking only" });
-  const ranked = ranking(desk, side, { compact: true, label: `Ranking ${name}`, onAnswer });
+  const use = button(`Use ${name}`, () => view.keep(side), { class: "link", title: "Continue with this ranking only" });
+  const ranked = ranking(view, side, { compact: true, label: `Ranking ${name}`, onAnswer });
   const element = h("section", { class: "half", "aria-label": `Ranking ${name}`, dataset: { side } },
     h("div", { class: "half-head" }, h("h2", null, name), what, use),
     h("details", { class: "half-controls" }, h("summary", null, "Change the ranking"), panel.element), ranked.element);
   const update = () => {
     panel.update();
-    what.textContent = summary({ ...desk.app.settings.search, ...desk.state.knobs[side] });
+    what.textContent = summary({ ...view.app.settings.search, ...view.state.knobs[side] });
     what.title = what.textContent;
   };
   update();
@@ -66,7 +66,7 @@ function places(results) {
   return new Map(results.map((result) => [result.id, result.rank]));
 }
 
-/** Says beside each title what became of the record on the other side. */
+/** Shows beside each title the rank of the record on the other side. */
 function moves(side, others, describe) {
   for (const item of side.querySelectorAll(".result")) {
     const rank = Number(item.dataset.rank);

@@ -1,4 +1,4 @@
-// The knobs of one ranking. Built once and then only set, so that a slider is not lost under the hand.
+// The controls of one ranking. They are built once and then updated, so that a slider keeps the pointer.
 
 import { button, h, replace } from "./dom.js";
 import { applies, GROUPS, KNOBS } from "./knobs.js";
@@ -6,16 +6,16 @@ import { turn } from "./state.js";
 
 let serial = 0;
 
-/** A panel of knobs for one side of the desk: `element` and `update()`. */
-export function controls(desk, side, { title = "Ranking" } = {}) {
+/** The controls of one ranking (`side` is one, a or b): `element` and `update()`. */
+export function controls(view, side, { title = "Ranking" } = {}) {
   const prefix = `knob-${++serial}`;
-  const defaults = desk.app.settings.search;
+  const defaults = view.app.settings.search;
   const knobs = KNOBS.map((knob) => {
     const undo = button("↺", () => set(knob.name, defaults[knob.name]), { class: "undo",
       "aria-label": `Reset ${knob.label}`, title: "Reset to the default" });
-    return { knob, undo, ...makers[knob.kind](knob, { id: `${prefix}-${knob.name}`, set, desk, undo }) };
+    return { knob, undo, ...makers[knob.kind](knob, { id: `${prefix}-${knob.name}`, set, view, undo }) };
   });
-  const reset = button("Reset all", () => desk.change(() => (desk.state.knobs[side] = {})), { class: "link" });
+  const reset = button("Reset all", () => view.change(() => (view.state.knobs[side] = {})), { class: "link" });
   const others = h("div", { class: "others" });
   const element = h("div", { class: "controls" },
     h("div", { class: "controls-head" }, h("h2", null, title), reset),
@@ -24,11 +24,11 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
     others);
 
   function set(name, value, { wait = false } = {}) {
-    desk.change(() => turn(desk.state, side, name, value, defaults), { wait });
+    view.change(() => turn(view.state, side, name, value, defaults), { wait });
   }
 
   function update() {
-    const changed = desk.state.knobs[side];
+    const changed = view.state.knobs[side];
     const now = { ...defaults, ...changed };
     for (const made of knobs) {
       const active = applies(made.knob, now);
@@ -114,7 +114,7 @@ const makers = { // kind → the element of a knob, and what shows a value in it
     const element = h("div", { class: "knob names", dataset: { knob: knob.name }, role: "group",
       "aria-label": knob.label }, h("span", { class: "label" }, knob.label), context.undo, list);
     const update = (value) => {
-      const names = context.desk.facets[knob.name] ?? [];
+      const names = context.view.facets[knob.name] ?? [];
       const on = value ?? names;
       replace(list, names.map((name) => button(name, () => choose(names, on, name), { class: "toggle",
         "aria-pressed": String(on.includes(name)), disabled: on.length === 1 && on[0] === name })));

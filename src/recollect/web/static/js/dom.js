@@ -1,4 +1,4 @@
-// Elements without markup: whatever anyone wrote becomes a text node, never HTML.
+// Elements without markup: a text becomes a text node, never HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -21,7 +21,7 @@ export function card(name, title, ...inside) {
     h("h2", { id: `${name}-title` }, title), inside);
 }
 
-/** What is shown when one asks for it. */
+/** A part that is folded until it is opened. */
 export function folded(title, inside, props) {
   return h("details", { class: "figures", ...props }, h("summary", null, title), inside);
 }
@@ -43,7 +43,7 @@ export function replace(root, ...nodes) {
   return root;
 }
 
-/** What puts the focus back where it was inside `root`, once that is filled anew: on the link that leads there. */
+/** Returns a function that puts the focus back inside `root` after it was filled anew: on the same result or link. */
 export function focused(root) {
   const at = root.contains(document.activeElement) ? document.activeElement : null;
   const result = at?.closest("[data-id]")?.dataset.id;

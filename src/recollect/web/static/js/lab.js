@@ -122,10 +122,10 @@ function copy(element) {
 function harmless(name, value) {
   if (/^on|^style$|^xmlns$/i.test(name)) return false;
   if (name === "href") return value.startsWith("#");
-  return inside(value);
+  return isInside(value);
 }
 
-function inside(value) {
+function isInside(value) {
   return !/url\(\s*(?!["']?#)/i.test(value);
 }
 
@@ -134,6 +134,6 @@ function dress(element, style) {
   for (const part of style.split(";")) {
     const at = part.indexOf(":");
     const [name, value] = [part.slice(0, at).trim(), part.slice(at + 1).trim()];
-    if (STYLES.test(name) && inside(value)) element.style.setProperty(name, value);
+    if (STYLES.test(name) && isInside(value)) element.style.setProperty(name, value);
   }
 }

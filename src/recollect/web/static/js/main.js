@@ -1,4 +1,4 @@
-// The shell: settings are fetched, the address decides the view, and a lost server is waited for.
+// The start of the page: it fetches the settings, shows the view of the address, and waits for a lost server.
 
 import { api, onReach } from "./api.js";
 import { follow } from "./changes.js";
@@ -32,7 +32,7 @@ function highlight(view) {
   }
 }
 
-/** What was searched last is where "Search" leads. */
+/** "Search" in the navigation leads to the last search. */
 function remember() {
   if (location.hash.startsWith("#/search")) searchLink.href = location.hash;
 }
@@ -62,7 +62,7 @@ function themeSwitch() {
   paint();
 }
 
-/** What the palette offers: the views, and the buttons of the view that is shown. */
+/** The commands of the palette: the views, and the buttons of the view that is shown. */
 function commands() {
   const views = [...document.querySelectorAll("nav a[data-view]")].map((link) =>
     [`Go to ${link.textContent}`, () => app.go(link.hash)]);
@@ -78,7 +78,7 @@ function openPalette(event) {
   palette(commands(), (words) => app.go(`#/search?${new URLSearchParams({ q: words })}`));
 }
 
-/** While the server is away the banner says so, and what waits for `recollect:back` hears of its return. */
+/** Shows a banner while the server cannot be reached, and sends the event `recollect:back` when it can. */
 function watch() {
   let waiting = null;
   onReach((reached) => {

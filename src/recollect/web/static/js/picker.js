@@ -7,7 +7,7 @@ const SHOWN = 6;
 const WAIT_MS = 160;
 
 /** `element`, `focus()`, `show(target)`; `chosen(target)` is called with an id, or what was typed. */
-export function picker(desk, chosen) {
+export function picker(view, chosen) {
   const list = h("ul", { class: "suggestions", id: "why-list", role: "listbox", "aria-label": "Records",
     hidden: true });
   const field = h("input", { type: "text", id: "why", role: "combobox", "aria-expanded": "false",
@@ -38,13 +38,13 @@ export function picker(desk, chosen) {
     }
   }
 
-  const scoped = () => (desk.app.settings.caller.owner ? { any_scope: true } : {});
+  const scoped = () => (view.app.settings.caller.owner ? { any_scope: true } : {});
   const search = async (query, signal) => {
     const body = { query, limit: SHOWN, superseded: true, ...scoped() };
-    return (await desk.app.api.post("/v1/search", body, { signal })).results;
+    return (await view.app.api.post("/v1/search", body, { signal })).results;
   };
   const newest = async (signal) =>
-    (await desk.app.api.get("/v1/records", { limit: SHOWN, ...scoped() }, { signal })).records;
+    (await view.app.api.get("/v1/records", { limit: SHOWN, ...scoped() }, { signal })).records;
 
   function offer(records) {
     offered = records;

@@ -256,11 +256,11 @@ function listing(file) {
   const own = first === last ? `line ${first}` : `lines ${first}–${last}`;
   const words = `Lines ${file.first_line}–${shownLast} of ${file.total_lines}; the chunk is ${own}.`;
   const label = `${file.path}, lines ${file.first_line} to ${shownLast}`;
-  const body = h("div", { class: "code", tabindex: "0", role: "region", "aria-label": label },
+  const code = h("div", { class: "code", tabindex: "0", role: "region", "aria-label": label },
     h("ol", { class: "code-lines", start: file.first_line },
       rows.map((text, at) => codeLine(text, file.first_line + at, first, last))));
-  requestAnimationFrame(() => scrollToChunk(body));
-  return [file.freshness === "missing" ? null : h("p", { class: "quiet" }, words), body];
+  requestAnimationFrame(() => scrollToChunk(code));
+  return [file.freshness === "missing" ? null : h("p", { class: "quiet" }, words), code];
 }
 
 function codeLine(text, number, first, last) {
@@ -272,7 +272,7 @@ function codeLine(text, number, first, last) {
 }
 
 /** Scrolls the listing, and only the listing, so that the chunk stands near its top. */
-function scrollToChunk(body) {
-  const mine = body.querySelector(".code-mine");
-  if (mine) body.scrollTop = mine.offsetTop - body.clientHeight / 4;
+function scrollToChunk(code) {
+  const own = code.querySelector(".code-mine");
+  if (own) code.scrollTop = own.offsetTop - code.clientHeight / 4;
 }

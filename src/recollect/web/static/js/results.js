@@ -1,4 +1,4 @@
-// One result: its rank, what it says, where it is from, and what each source gave to its score.
+// One result: its rank, its text, where it is from, and what each source contributed to its score.
 
 import { h } from "./dom.js";
 import {
@@ -65,7 +65,7 @@ function firstLine(passage) {
   return passage.lines?.[0] ?? 0;
 }
 
-/** File and lines or kind, the age, and whether the file is still as it was read. */
+/** File and lines or kind, the age, and whether the file has changed since it was indexed. */
 function where(result) {
   const fresh = result.freshness && result.freshness !== "fresh";
   return [
@@ -120,7 +120,7 @@ function places(result, answered) {
   }));
 }
 
-/** How the score came about, step by step. */
+/** How the score was computed, step by step. */
 function arithmetic(result) {
   if (result.base === undefined) return null;
   const rows = Object.entries(result.sources).map(([name, share]) => row(`+ ${name}`, number(share.contribution, 4),
@@ -145,7 +145,7 @@ function row(name, value, note) {
   return h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "figure" }, value), h("td", null, note));
 }
 
-/** One quiet line about the search itself, which opens to everything that was traced. */
+/** One line about the search itself, which opens to the whole trace. */
 export function traceLine(answer) {
   const { trace } = answer;
   const counts = trace.sources.map((source) =>
