@@ -107,15 +107,9 @@ FACT: Mapping[str, Parameter] = {
     "title": parameter(Name, "A short title.", ""),
     "category": parameter(Name, "One word for what it is about: preference, decision, technical, …", ""),
     "tags": parameter(Names, "Tags to find it by.", []),
-    "importance": parameter(
-        float | None, "0 to 1; 0.5 is the default.", None, ge=0, le=1
-    ),
-    "decay": parameter(
-        Literal["", *HALF_LIVES], "How fast its score falls with age.", ""
-    ),
-    "expires_at": parameter(
-        Name, "When searches stop finding it: 2026-03-14, or a span from now: 36h, 2w.", ""
-    ),
+    "importance": parameter(float | None, "0 to 1; 0.5 is the default.", None, ge=0, le=1),
+    "decay": parameter(Literal["", *HALF_LIVES], "How fast its score falls with age.", ""),
+    "expires_at": parameter(Name, "When searches stop finding it: 2026-03-14, or a span from now: 36h, 2w.", ""),
     "supersedes": parameter(Name, "The id of the record that it replaces.", ""),
     "origin": parameter(
         Literal["agent", "tool", "web"],
@@ -202,9 +196,7 @@ class MemoryTools:
 
     @_tool(
         READS, id=ID,
-        offset=parameter(
-            int, "The first character to return, from `next_offset`.", 0, ge=0, le=MAX_TEXT
-        ),
+        offset=parameter(int, "The first character to return, from `next_offset`.", 0, ge=0, le=MAX_TEXT),
     )  # fmt: skip
     def memory_get(self, id: str, offset: int) -> CallToolResult:  # noqa: A002  (the word of the JSON)
         """Read one record by its id, with its times, tags and source; if `next_offset` is set, read on from there."""

@@ -189,7 +189,7 @@ def _extract(memory: Memory, transcript: Path) -> int:
     from recollect.memory.conversations import extract_facts
 
     stored = 0
-    for key in [one.id for _, found in read_chats(transcript) for one in found]:
+    for key in [conversation.id for _, conversations in read_chats(transcript) for conversation in conversations]:
         report = extract_facts(memory, key)
         stored += report.counts["add"] + report.counts["supersedes"]
         for _, error in report.failed:

@@ -147,7 +147,8 @@ def supersede(record_id: str, by: str | None, text: str | None, at: str | None, 
     """Replace the record ID by the record BY, or by a new one with --text. The old one stays in the history."""
     with open_memory(options) as memory:
         old, new = record_named(memory, record_id), by if by is None else record_named(memory, by)
-        _emit_record(memory.supersede(old, new, text=text, at=at), as_json)
+        record = memory.supersede(old, new, text=text, at=at)
+    emit(as_json, record_dict(record), plain(record.id))
 
 
 @command()
@@ -161,7 +162,8 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
     if not fields and not clear:
         raise UsageError("there is nothing to change", hint="recollect edit --help lists the fields")
     with open_memory(options) as memory:
-        _emit_record(memory.edit(record_named(memory, record_id), **fields, **dict.fromkeys(clear)), as_json)
+        record = memory.edit(record_named(memory, record_id), **fields, **dict.fromkeys(clear))
+    emit(as_json, record_dict(record), plain(record.id))
 
 
 @command()
@@ -260,10 +262,6 @@ def _event_line(event: dict[str, Any]) -> str:
     for name, value in event["detail"].get("before", {}).items():
         details.append(f"{name} was {json.dumps(value, ensure_ascii=False)}")
     return plain(f"{event['seq']:>4}  {event['at'][:19]}  {event['action']:<10}  {', '.join(details)}".rstrip())
-
-
-def _emit_record(record: Record, as_json: bool) -> None:
-    emit(as_json, record_dict(record), plain(record.id))
 
 
 def _print_record(record: Record) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,17 +24,14 @@ def folders(context: click.Context, /, as_json: bool, **options: Any) -> None:
     """List the indexed folders: files, chunks, when they were indexed, and the description that agents read."""
     if context.invoked_subcommand is not None:
         # Flags before the subcommand count for it, too.
-        context.find_root().obj = {**(context.find_root().obj or {}), **_named(options)}
+        named = {name: value for name, value in options.items() if value is not None}
+        context.find_root().obj = {**(context.find_root().obj or {}), **named}
         return
     from recollect.memory import roots
 
     with open_memory(options, reads=True) as memory:
         listed = roots.folders(memory.store)
     emit(as_json, [folder.as_dict() for folder in listed], lambda: _print(listed))
-
-
-def _named(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _print(listed: Sequence[IndexedFolder]) -> None:

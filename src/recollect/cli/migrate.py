@@ -74,13 +74,13 @@ def migrate(as_json: bool, **options: Any) -> int:
         if not memory.store.status()["records"]["total"]:
             emit(as_json, {"steps": []}, EMPTY)
             return 0
-        wanted, chosen = _chosen(memory, options)
+        steps, is_chosen = _chosen(memory, options)
         targets = (common_options(options)["embedder"], options["language"], options["chunks"])
         nothing = THERE if any(targets) else NOTHING
-        if not chosen or options["dry_run"]:
-            _show(memory, wanted, as_json, nothing=nothing)
+        if not is_chosen or options["dry_run"]:
+            _show(memory, steps, as_json, nothing=nothing)
             return 0
-        outcomes = _migrate(memory, wanted, options)
+        outcomes = _migrate(memory, steps, options)
     value = {"steps": [outcome.as_dict() for outcome in outcomes]}
     emit(as_json, value, lambda: _print(outcomes, nothing))
     for outcome in outcomes:
@@ -105,13 +105,13 @@ def _chosen(memory: Memory, options: Mapping[str, Any]) -> tuple[list[Migration]
     return [step for step in named if step is not None], True
 
 
-def _migrate(memory: Memory, wanted: Sequence[Migration], options: Mapping[str, Any]) -> list[Outcome]:
+def _migrate(memory: Memory, steps: Sequence[Migration], options: Mapping[str, Any]) -> list[Outcome]:
     """Make one migration after the other, until one is not switched to."""
     from recollect.memory.filling import alone
 
     outcomes: list[Outcome] = []
     with alone(memory) as reported:
-        for step in wanted:
+        for step in steps:
             outcomes.append(_one(memory, step, options, lambda label: reported(progress(label))))
             if not outcomes[-1].switched:
                 break
@@ -151,14 +151,14 @@ def _step(migration: Migration) -> dict[str, str]:
     return {"kind": migration.kind, "old": migration.old, "new": migration.new}
 
 
-def _show(memory: Memory, wanted: Sequence[Migration], as_json: bool, *, nothing: str) -> None:
+def _show(memory: Memory, steps: Sequence[Migration], as_json: bool, *, nothing: str) -> None:
     """What would be done, and the vectors that do not answer."""
     from recollect.memory.migration import unused
 
     rest = unused(memory)
-    steps = [{**_step(step), "work": step.work(memory), "command": _command(step)} for step in wanted]
-    value = {"steps": steps, "unused": [{"embedder": one.embedder, "vectors": rest[one]} for one in rest]}
-    rows = [(f"{step['kind']}: {step['old']} → {step['new']}", step["work"], step["command"]) for step in steps]
+    listed = [{**_step(step), "work": step.work(memory), "command": _command(step)} for step in steps]
+    value = {"steps": listed, "unused": [{"embedder": one.embedder, "vectors": rest[one]} for one in rest]}
+    rows = [(f"{step['kind']}: {step['old']} → {step['new']}", step["work"], step["command"]) for step in listed]
     rows += [(f"vectors of {one.embedder}", f"{count:,} that do not answer", _drop(one.embedder))
              for one, count in rest.items()]  # fmt: skip
     emit(as_json, value, lambda: print_table(rows) if rows else echo(nothing))

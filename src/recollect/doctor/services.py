@@ -25,9 +25,7 @@ from recollect.stores import kind_of
 from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import GLOBAL, ExternalQuery
 
-LONGEST_S = (
-    5.0  # how long a model server may take here, even if the settings allow more: a person waits for the whole list
-)
+LONGEST_S = 5.0  # how long a model server may take here, even if the settings allow more: a person waits
 WORD = "test"  # the text that is sent to find out whether a server answers
 
 

@@ -12,18 +12,13 @@ VARIABLE = "RECOLLECT_OFFLINE"
 GO_ONLINE = f"omit --offline, or unset {VARIABLE}"
 
 METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
-METADATA_NETWORKS = tuple(
-    map(
-        ip_network,
-        (
-            "169.254.0.0/16",  # link-local: AWS, Google, Azure, Oracle, DigitalOcean and others
-            "fe80::/10",  # link-local
-            "fd00:ec2::/32",  # AWS
-            "100.100.100.200/32",  # Alibaba
-            "168.63.129.16/32",  # Azure
-            "192.0.0.192/32",  # Oracle
-        ),
-    )
+METADATA_NETWORKS = (
+    ip_network("169.254.0.0/16"),  # link-local: AWS, Google, Azure, Oracle, DigitalOcean and others
+    ip_network("fe80::/10"),  # link-local
+    ip_network("fd00:ec2::/32"),  # AWS
+    ip_network("100.100.100.200/32"),  # Alibaba
+    ip_network("168.63.129.16/32"),  # Azure
+    ip_network("192.0.0.192/32"),  # Oracle
 )
 """Inside a cloud, the servers at these addresses give out the keys of the machine."""
 

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,15 +78,22 @@ def flush(*, at_once: bool = True) -> None:
         _flushed[0] = time.monotonic()
         if not _pending:
             return
-        with contextlib.suppress(OSError, TimeoutError), _locked() as file:
-            _write(file, _summed(_read(file), _pending))
-            _pending.clear()
+        from filelock import FileLock
+
+        file = ledger_file()
+        with contextlib.suppress(OSError, TimeoutError):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with FileLock(file.with_suffix(".lock"), timeout=LOCK_SECONDS):
+                rows = _with_pending(_read(file))
+                newest = sorted(rows.values(), key=lambda row: -row.last)[:MOST_ROWS]
+                write_private(file, json.dumps([asdict(row) for row in newest], indent=1) + "\n")
+                _pending.clear()
 
 
 def contacts() -> list[Contact]:
     """Every row, the most recent first, with what this process has not written yet."""
     with _lock:
-        rows = _summed(_read(ledger_file()), _pending)
+        rows = _with_pending(_read(ledger_file()))
     return sorted(rows.values(), key=lambda row: (-row.last, row.host, row.purpose))
 
 
@@ -97,20 +104,8 @@ def ledger_file() -> Path:
     return Path(platformdirs.user_state_dir("recollect")) / "network.json"
 
 
-def _summed(
-    rows: Mapping[tuple[str, str], Contact], more: Mapping[tuple[str, str], Contact]
-) -> dict[tuple[str, str], Contact]:
-    return {**rows, **{key: rows[key].plus(row) if key in rows else row for key, row in more.items()}}
-
-
-@contextlib.contextmanager
-def _locked() -> Iterator[Path]:
-    from filelock import FileLock
-
-    file = ledger_file()
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(file.with_suffix(".lock"), timeout=LOCK_SECONDS):
-        yield file
+def _with_pending(rows: Mapping[tuple[str, str], Contact]) -> dict[tuple[str, str], Contact]:
+    return {**rows, **{key: rows[key].plus(row) if key in rows else row for key, row in _pending.items()}}
 
 
 def _read(file: Path) -> dict[tuple[str, str], Contact]:
@@ -120,11 +115,6 @@ def _read(file: Path) -> dict[tuple[str, str], Contact]:
         return {(row.host, row.purpose): replace(row, last=float(row.last)) for row in rows}
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def _write(file: Path, rows: Mapping[tuple[str, str], Contact]) -> None:
-    newest = sorted(rows.values(), key=lambda row: -row.last)[:MOST_ROWS]
-    write_private(file, json.dumps([asdict(row) for row in newest], indent=1) + "\n")
 
 
 def _begin_in_child() -> None:

@@ -86,7 +86,7 @@ class Tokens:
             tokens = ()
             self._read = (None, tokens)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            hint = "it is written by `recollect token`; nobody is let in until it can be read"
+            hint = "`recollect token` writes it; all requests are refused until it can be read"
             raise ConfigError(f"{self.path} cannot be read: {error}", hint=hint) from error
         return tokens
 
@@ -161,12 +161,12 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Finds the caller of a request. A token is required if `demanded`, or if any token exists."""
+    """Finds the caller of a request. A token is required if `token_required`, or if any exists."""
 
     memory: Memory
     tokens: Tokens
     local: Caller
-    demanded: bool
+    token_required: bool
     read_only: bool = False
     _askers: dict[Caller, Asker] = field(default_factory=dict)
 
@@ -174,18 +174,18 @@ class Access:
         """The caller of the `Authorization` header."""
         kind, _, token = (authorization or "").partition(" ")
         try:
-            is_open = not self.demanded and not self.tokens.all() and not self.tokens.had_some
+            is_open = not self.token_required and not self.tokens.all() and not self.tokens.had_some
             shown = token.strip() if kind.lower() == "bearer" else ""
             caller = self.local if is_open else self.tokens.caller(shown)
-        except ConfigError as error:  # it is for who runs the server to mend, and to know where the file lies
+        except ConfigError as error:  # only the server's log names the file
             _log.error("%s (%s)", error.message, error.hint)
-            raise FailedError("tokens cannot be read: nobody is let in", hint="the server's log says why") from error
+            raise FailedError("the tokens cannot be read, so nobody has access", hint="see the server's log") from error
         if caller is None:
             raise Unauthorized("a token is needed", hint="Authorization: Bearer …; `recollect token add` makes one")
         scope = self.local.scope
         if scope not in (GLOBAL, caller.scope):  # a server of a scope serves that scope only, whatever the token allows
             if not caller.owner:
-                raise Forbidden("this server is for another scope than that token's", hint="ask that scope's server")
+                raise Forbidden("this server serves another scope than the token's", hint="use that scope's server")
             caller = replace(caller, scope=scope, owner=False)
         if caller not in self._askers:
             memory = self.memory if caller.owner else self.memory.within(caller.scope)

@@ -53,7 +53,7 @@ def build(
     """
     metrics = Metrics()
     local = Caller("local", memory.scope, owner=memory.scope == GLOBAL)
-    access = Access(memory, tokens, local, demanded=not is_loopback(host), read_only=read_only)
+    access = Access(memory, tokens, local, token_required=not is_loopback(host), read_only=read_only)
     agents = Agents(access)
     indexer = operations.Indexer(memory, tuple(str(Path(folder).resolve()) for folder in folders))
     waiting, lanes, searches = operations.Waiting(memory), Lanes(reopen), Searches(memory)
@@ -127,15 +127,12 @@ class Agents:
         async with self._lock:
             manager = self._managers.get(asker.caller)
             if manager is None:
-                manager = self._managers[asker.caller] = await self._started(asker)
+                if self._tasks is None:
+                    raise RuntimeError("the application is not running")
+                manager = await anyio.to_thread.run_sync(self._build, asker)
+                await self._tasks.start(_run_manager, manager)
+                self._managers[asker.caller] = manager
         await manager.handle_request(scope, receive, send)
-
-    async def _started(self, asker: Asker) -> StreamableHTTPSessionManager:
-        if self._tasks is None:
-            raise RuntimeError("the application is not running")
-        manager = await anyio.to_thread.run_sync(self._build, asker)
-        await self._tasks.start(_run_manager, manager)
-        return manager
 
     def _build(self, asker: Asker) -> StreamableHTTPSessionManager:
         # The SDK takes longer to import than all the rest, so it is imported for the first agent.

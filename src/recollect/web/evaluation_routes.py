@@ -87,7 +87,7 @@ OverlapReport = _printed("overlap", data=_Object, depth=int, pairs=_Objects, cor
 
 
 @router.get("/v1/eval/reports", **documented(model("Reports", reports=list[StoredReport])))
-def reports(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
+def reports(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (the parameter checks the caller)
     """The stored reports, newest first."""
     return Json({"reports": [asdict(stored) for stored in _shelf(request).all()]})
 
@@ -124,12 +124,12 @@ async def _studied(body: Study, asker: Asker, request: Request, study: Callable[
     shelf = _shelf(request)
     if body.save is not None:
         if not asker.caller.owner:
-            raise Forbidden("only the owner keeps reports", hint="leave out `save`")
+            raise Forbidden("only the owner may store reports", hint="leave out `save`")
         if not request.app.state.access.may_write(asker.caller):
             raise Forbidden("this caller may only read", hint="leave out `save`")
         await to_thread.run_sync(shelf.check_free, body.save)
     if asker.memory.settings.search.hyde and not asker.caller.owner:
-        raise Forbidden("here every question is told to a language model", hint="only the owner may study that")
+        raise Forbidden("the settings send every question to a language model", hint="only the owner may do that")
     relevant = [(question.text, question.relevant) for question in body.questions]
     judged = [(text, dict.fromkeys(ids, 1) if isinstance(ids, list) else ids) for text, ids in relevant]
     arguments = body.model_dump(exclude={"questions", "save"}, exclude_none=True)

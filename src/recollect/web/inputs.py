@@ -53,7 +53,7 @@ Reads = Annotated[Asker, Depends(_reader)]
 def _allowed(*, writes: bool = False, owns: bool = False) -> Any:
     async def check(request: Request, asker: Reads) -> Asker:
         if writes and not request.app.state.access.may_write(asker.caller):
-            raise Forbidden("only reading is allowed here", hint="a server and a token without --read-only may write")
+            raise Forbidden("this caller may only read", hint="use a server and a token without --read-only")
         if owns and not asker.caller.owner:
             raise Forbidden("only the owner of the store may do this", hint="`recollect token add NAME --owner`")
         return asker
@@ -66,7 +66,7 @@ Owns = Annotated[Asker, _allowed(owns=True)]
 OwnsAndWrites = Annotated[Asker, _allowed(writes=True, owns=True)]
 
 
-# Strict: a word that looks like a number, or a number for a yes, is more often a mistake than meant.
+# Strict: "1" for a number, or 1 for true, is most often a mistake.
 class _Body(BaseModel, extra="forbid", strict=True):
     def set_fields(self, *without: str) -> dict[str, Any]:
         fields = self.model_dump(exclude=set(without), exclude_none=True)

@@ -36,7 +36,7 @@ MOST_BYTES = 8 * 1024 * 1024  # the longest record, with six bytes a character i
 BODY_SECONDS = 60.0  # from the end of a request's head to the end of its body
 TOO_LARGE = f"a request may have {MOST_BYTES:,} bytes at the most"
 TOO_SLOW = f"a request's body must be sent within {BODY_SECONDS:g} seconds"
-ENDING = FailedError("the server is ending", hint="ask again when it is back")
+ENDING = FailedError("the server is ending", hint="try again when it is running")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 OWN_SITES = (None, "same-origin", "none")  # values of `Sec-Fetch-Site` that a page of another site cannot cause
@@ -72,10 +72,10 @@ class Hosts:
         """
         match = _HOST.fullmatch(host)
         if match is None or not self._known(match["name"].strip("[]").lower().rstrip(".")):
-            raise ForbiddenHost("this server does not go by that name", hint="--allow-host NAME lets it")
+            raise ForbiddenHost("this server does not accept this host name", hint="start it with --allow-host NAME")
         own = origin is None or origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
         if origin not in self.origins and not (own and site in OWN_SITES):
-            raise ForbiddenOrigin("pages of other sites may not ask here", hint="--allow-origin URL lets one")
+            raise ForbiddenOrigin("pages of other sites are refused", hint="start the server with --allow-origin URL")
 
     def _known(self, name: str) -> bool:
         if name in (*LOOPBACK_NAMES, self.bound.strip("[]").lower(), *(one.lower() for one in self.allowed)):

@@ -41,7 +41,7 @@ REST_SECONDS = 2.0  # between two looks at a store that cannot notify
 SETTLING_SECONDS = 1.0  # after a change that did not raise `newest`: a wait in this time ends with it, as changed
 
 
-class _Side:
+class _Waiters:
     """Callers of one scope who wait: each with a future, and the number of the last change that it knows."""
 
     def __init__(self, memory: Memory) -> None:
@@ -78,44 +78,44 @@ class Waiting:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._sides: dict[Scope | None, _Side] = {}
+        self._waiters: dict[Scope | None, _Waiters] = {}
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
 
     async def changed(self, request: Request, memory: Memory, after: int | None, seconds: float) -> tuple[int, bool]:
-        """The newest that this side of the memory sees, and whether that is another than `after`: now, or in time."""
+        """The number of the newest change that a caller sees, and whether it differs from `after` within `seconds`."""
         self._check()
-        side = self._sides.setdefault(memory.caller, _Side(memory))
+        waiters = self._waiters.setdefault(memory.caller, _Waiters(memory))
         if after is None or not seconds:
-            await self._look(side)
-            return side.newest, after not in (None, side.newest)
-        if len(side.waiting) >= MOST_WAITING:
+            await self._look(waiters)
+            return waiters.newest, after not in (None, waiters.newest)
+        if len(waiters.waiting) >= MOST_WAITING:
             raise Crowded("too many are waiting for changes", hint="ask again later, or with wait=0 now and then")
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        side.waiting[waiter] = after
+        waiters.waiting[waiter] = after
         left = asyncio.ensure_future(disconnected(request))
         try:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._listen, args=(loop,), name="changes", daemon=True)
                 self._thread.start()
-            await self._look(side)
-            if after != side.newest:
-                return side.newest, True
-            late = side.unsettled
+            await self._look(waiters)
+            if after != waiters.newest:
+                return waiters.newest, True
+            late = waiters.unsettled
             patience = min(seconds, late) if late > 0 else seconds
             await asyncio.wait([waiter, left], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             self._check()
-            return side.newest, waiter.done() or 0 < late <= seconds
+            return waiters.newest, waiter.done() or 0 < late <= seconds
         finally:
             left.cancel()
-            del side.waiting[waiter]
+            del waiters.waiting[waiter]
 
     def end(self) -> None:
         """Answer all waiting callers and accept no more; runs in the event loop."""
         self._ended.set()
-        for side in self._sides.values():
-            side.wake(everybody=True)
+        for waiters in self._waiters.values():
+            waiters.wake(everybody=True)
 
     def close(self, patience: float = 2.0) -> None:
         """Stop listening."""
@@ -127,9 +127,9 @@ class Waiting:
         if self._ended.is_set():
             raise FailedError(ENDING.message, hint=ENDING.hint)
 
-    async def _look(self, side: _Side) -> None:
-        if await to_thread.run_sync(side.look):
-            side.wake()
+    async def _look(self, waiters: _Waiters) -> None:
+        if await to_thread.run_sync(waiters.look):
+            waiters.wake()
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         logged = ""
@@ -138,7 +138,7 @@ class Waiting:
                 self._wake_on_changes(loop)
             except RecollectError as error:
                 if error.message != logged and not self._ended.is_set():
-                    _log.warning("changes are not heard of: %s", error.message)
+                    _log.warning("cannot listen for changes: %s", error.message)
                 logged = error.message
                 self._ended.wait(REST_SECONDS)
             except RuntimeError:  # the loop has ended before us
@@ -149,9 +149,9 @@ class Waiting:
             changed = True  # what happened before anybody listened
             while not self._ended.is_set():
                 if changed:
-                    for side in list(self._sides.values()):
-                        if side.waiting and side.look():
-                            loop.call_soon_threadsafe(side.wake)
+                    for waiters in list(self._waiters.values()):
+                        if waiters.waiting and waiters.look():
+                            loop.call_soon_threadsafe(waiters.wake)
                     self._ended.wait(PAUSE_SECONDS)
                 changed = next(ticks)
 
@@ -210,8 +210,8 @@ def get_status(asker: Reads, request: Request) -> Json:
         "uptime_s": round(time.monotonic() - state.started, 1),
         "version": __version__,
     }
-    if seen := described(asker.memory):
-        status["folders"] = seen
+    if folders := described(asker.memory):
+        status["folders"] = folders
     if owner:
         status |= {"latency": {"search": state.metrics.latency()}, "index": asdict(state.indexer.job)}
     return Json(status)
@@ -258,7 +258,7 @@ def get_facets(asker: Reads, request: Request, visible: Annotated[FacetParameter
 
 
 @router.get("/v1/index", **documented(IndexingJob))
-def get_index(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
+def get_index(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (the parameter checks the caller)
     """The last indexing run, or the current one."""
     return Json(asdict(request.app.state.indexer.job))
 
@@ -333,4 +333,4 @@ class Indexer:
             folder = Path(path).expanduser().resolve()
             if any(folder.is_relative_to(Path(root).resolve()) for root in (*self.roots(), str(NOTES))):
                 return str(folder)
-        raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")
+        raise Forbidden("the server does not index this folder", hint="start it with --folder DIR")

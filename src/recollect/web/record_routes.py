@@ -108,11 +108,11 @@ def _bounded(make: Callable[[], Work], function: Callable[..., Any], memory: Mem
 
 def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], explain: bool) -> tuple[bytes, Trace]:
     answer = memory.search(query, work=work, **options)
-    found = answer_dict(answer, explain=explain)
+    document = answer_dict(answer, explain=explain)
     if explain:
-        shown = " ".join(f"{result['title']} {result['snippet']}" for result in found["results"])
-        found["matched"] = sorted(matching_words(shown, query, memory.store.keywords.analyzer))
-    return encoded({**found, "results": [bounded(result) for result in found["results"]]}), answer.trace
+        texts = " ".join(f"{result['title']} {result['snippet']}" for result in document["results"])
+        document["matched"] = sorted(matching_words(texts, query, memory.store.keywords.analyzer))
+    return encoded({**document, "results": [bounded(result) for result in document["results"]]}), answer.trace
 
 
 def _recalled(memory: Memory, work: Work, query: str, options: dict[str, Any], tokens: int) -> tuple[bytes, Trace]:
@@ -216,7 +216,7 @@ _FORGOTTEN = documented(model("ForgottenRecords", forgotten=list[str], changes=l
 
 
 @router.delete("/v1/records/{id:anything}", **_FORGOTTEN)
-def delete_record(id: RecordId, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001  (asking is the check)
+def delete_record(id: RecordId, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001  (it checks the caller)
     """Forget a record; `/v1/undo` restores it."""
     return _forgotten(memory, [id])
 

@@ -56,15 +56,15 @@ def code_nodes(text: str, first_line: int) -> list[Node]:
 def turn_nodes(turns: Sequence[StoredTurn], key: str) -> tuple[list[Node], tuple[int, int]]:
     """The turns around the one with this id, each below its speaker, and the lines that the one stands on."""
     at = next(place for place, turn in enumerate(turns) if key in turn.ids)
-    found: list[Node] = []
+    blocks: list[Node] = []
     own, line = (1, 1), 1
     for turn in turns[max(0, at - TURNS_AROUND) : at + TURNS_AROUND + 1]:
         last = line + turn.text.count("\n") + 1
         speaker = f"{turn.speaker}, {turn.time:%Y-%m-%d %H:%M}"
-        found += [["h4", {"lines": [line, line]}, [speaker]], *nodes(turn.text, line + 1)]
+        blocks += [["h4", {"lines": [line, line]}, [speaker]], *nodes(turn.text, line + 1)]
         own = (line, last) if key in turn.ids else own
         line = last + 1
-    return found, own
+    return blocks, own
 
 
 def _nodes(node: SyntaxTreeNode, first_line: int) -> list[Node]:

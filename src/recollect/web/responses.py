@@ -162,7 +162,7 @@ def logged(error: RecollectError, request_id: str) -> RecollectError:
 
 def plain(error: HTTPException, request_id: str) -> JSONResponse:
     """An error of the framework as a response."""
-    code, hint = _CODES.get(error.status_code, "http"), "GET /openapi.json says what there is"
+    code, hint = _CODES.get(error.status_code, "http"), "GET /openapi.json lists the addresses"
     return body(error.status_code, request_id, error.headers, code=code, message=str(error.detail), hint=hint)
 
 

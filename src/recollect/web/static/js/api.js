@@ -1,18 +1,20 @@
-// The server, asked in JSON. A refused token is asked for once, and the request is sent again.
+// Requests to the server, in JSON. After a refusal the user is asked for a token, and the request is sent again.
 
-import { askToken } from "./token.js";
+import { button, h } from "./dom.js";
+import { phrase } from "./notice.js";
 
 const KEY = "recollect.token";
 const TIMEOUT_MS = 60000;
-const reach = [];
+const listeners = [];
+let asking = null;
 
-/** Tells the listener, request by request, whether the server was reached. */
+/** Calls the listener after each request: whether the server was reached. */
 export function onReach(listener) {
-  reach.push(listener);
+  listeners.push(listener);
 }
 
-/** What the server refused, or why it could not be asked (`code` "unreachable", `status` 0). */
-export class ApiError extends Error {
+/** A refusal of the server, or a request that did not reach it (`code` "unreachable", `status` 0). */
+class ApiError extends Error {
   constructor({ status = 0, code = "unreachable", message, hint = "", requestId = "" }) {
     super(message);
     this.name = "ApiError";
@@ -43,9 +45,9 @@ async function ask(method, path, body, { signal, timeout = TIMEOUT_MS } = {}) {
     const answer = await send(method, path, body, token, { signal, timeout });
     if (answer.status !== 401) return read(answer);
     if (sessionStorage.getItem(KEY) !== token) continue; // another request has asked for it meanwhile
-    const given = await askToken(token !== null);
-    if (given === null) return read(answer);
-    sessionStorage.setItem(KEY, given);
+    const typed = await askToken(token !== null);
+    if (typed === null) return read(answer);
+    sessionStorage.setItem(KEY, typed);
   }
 }
 
@@ -61,12 +63,12 @@ async function send(method, path, body, token, { signal, timeout }) {
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     });
-    for (const tell of reach) tell(true);
+    for (const listener of listeners) listener(true);
     return answer;
   } catch (error) {
     if (signal?.aborted) throw error;
     if (limit.aborted) throw new ApiError({ code: "timeout", message: "The server took longer than a minute." });
-    for (const tell of reach) tell(false);
+    for (const listener of listeners) listener(false);
     throw new ApiError({ message: "The server is not reachable.", hint: "Is `recollect serve` still running?" });
   }
 }
@@ -88,5 +90,42 @@ async function read(answer) {
     message: error.message ?? `The server answered ${answer.status}.`,
     hint: error.hint ?? "",
     requestId: error.request_id ?? answer.headers.get("X-Request-Id") ?? "",
+  });
+}
+
+
+/** The token that is typed into a dialog, or null when it is closed; requests refused at once share one dialog. */
+function askToken(refused) {
+  asking ??= showDialog(refused).finally(() => {
+    asking = null;
+  });
+  return asking;
+}
+
+function showDialog(refused) {
+  return new Promise((done) => {
+    const field = h("input", { type: "password", id: "token", name: "token", autocomplete: "off", spellcheck: "false",
+      required: true });
+    const close = (value) => {
+      dialog.remove();
+      done(value);
+    };
+    const submit = (event) => {
+      event.preventDefault();
+      if (field.value.trim()) close(field.value.trim());
+    };
+    const cancel = button("Cancel", () => close(null));
+    const dialog = h("dialog", { class: "dialog", "aria-labelledby": "token-title", on: { close: () => close(null) } },
+      h("form", { on: { submit } },
+        h("h2", { id: "token-title" }, "This server requires a token"),
+        h("p", { class: "quiet" }, phrase(refused
+          ? "The token was refused. Enter another one."
+          : "`recollect token add NAME` makes one on the server. It is kept until this tab is closed.")),
+        h("label", { for: "token" }, "Token"), field,
+        h("div", { class: "dialog-buttons" }, cancel,
+          h("button", { type: "submit", class: "button primary" }, "Use token"))));
+    document.body.append(dialog);
+    dialog.showModal();
+    field.focus();
   });
 }

@@ -6,7 +6,7 @@ import { count, took } from "./moments.js";
 const MARGIN = 0.03;
 const LEAST_SPAN = 0.1;
 
-/** A place that draws itself again whenever its width changes; `draw(width)` gives an <svg>. */
+/** A place that draws itself again whenever its width changes; `draw(width)` returns an <svg>. */
 export function fitted(draw) {
   const place = h("div", { class: "chart" });
   let last = 0;
@@ -18,6 +18,18 @@ export function fitted(draw) {
   return place;
 }
 
+function drawing(width, height, ...parts) {
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" }, parts);
+}
+
+function line(kind, x1, y1, x2, y2) {
+  return svg("line", { class: kind, x1, x2, y1, y2 });
+}
+
+function label(kind, x, y, anchor, words) {
+  return svg("text", { class: kind, x, y, "text-anchor": anchor }, words);
+}
+
 /** Bars of a histogram with p50 and p95 marked; the buckets are [{from, to, count}], the last `to` may be null. */
 export function histogram(buckets, marks, width) {
   const box = { left: 36, right: 8, top: 44, bottom: 26, height: 190 };
@@ -27,73 +39,32 @@ export function histogram(buckets, marks, width) {
   const floor = box.height - box.bottom;
   const y = (value) => floor - (value / most) * (floor - box.top);
   const bars = buckets.map((one, at) =>
-    svg(
-      "rect",
-      {
-        class: "histogram-bar",
-        x: box.left + at * step + 1,
-        y: y(one.count),
-        width: Math.max(1, step - 2),
-        height: Math.max(0, floor - y(one.count)),
-        rx: Math.min(2, step / 4),
-      },
-      svg("title", null, bucketWords(one)),
-    ),
-  );
+    svg("rect", { class: "histogram-bar", x: box.left + at * step + 1, y: y(one.count), width: Math.max(1, step - 2),
+      height: Math.max(0, floor - y(one.count)), rx: Math.min(2, step / 4) }, svg("title", null, bucketWords(one))));
   const every = Math.ceil(buckets.length / Math.max(2, Math.floor(inner / 64)));
-  const ticks = buckets.map((one, at) =>
-    one.to !== null && (at + 1) % every === 0
-      ? svg(
-          "text",
-          {
-            class: "tick",
-            x: box.left + (at + 1) * step,
-            y: box.height - 8,
-            "text-anchor": at + 1 === buckets.length ? "end" : "middle",
-          },
-          took(one.to),
-        )
-      : null,
-  );
-  const lines = marks
-    .filter((mark) => mark.ms !== null && mark.ms !== undefined)
-    .map((mark, at) => {
-      const x = box.left + placeOf(mark.ms, buckets) * step;
-      const end = x > width * 0.66;
-      return svg(
-        "g",
-        { class: "mark-line" },
-        svg("line", { x1: x, x2: x, y1: 8 + at * 17, y2: floor }),
-        svg(
-          "text",
-          { class: "mark-words", x: end ? x - 5 : x + 5, y: 17 + at * 17, "text-anchor": end ? "end" : "start" },
-          `${mark.name} ${took(mark.ms)}`,
-        ),
-      );
-    });
-  const scale = [...new Set([0, Math.ceil(most / 2), most])].map((value) =>
-    svg(
-      "g",
-      null,
-      svg("line", { class: "grid", x1: box.left, x2: width - box.right, y1: y(value), y2: y(value) }),
-      svg("text", { class: "tick", x: box.left - 6, y: y(value) + 4, "text-anchor": "end" }, count(value)),
-    ),
-  );
-  return svg(
-    "svg",
-    { viewBox: `0 0 ${width} ${box.height}`, width, height: box.height, "aria-hidden": "true" },
-    scale,
-    bars,
-    ticks,
-    lines,
-  );
+  const ticks = buckets.map((one, at) => {
+    if (one.to === null || (at + 1) % every) return null;
+    return label("tick", box.left + (at + 1) * step, box.height - 8, at + 1 === buckets.length ? "end" : "middle",
+      took(one.to));
+  });
+  const known = marks.filter((mark) => mark.ms !== null && mark.ms !== undefined);
+  const lines = known.map((mark, at) => {
+    const x = box.left + placeOf(mark.ms, buckets) * step;
+    const left = x > width * 0.66;
+    return svg("g", { class: "mark-line" },
+      line(null, x, 8 + at * 17, x, floor),
+      label("mark-words", left ? x - 5 : x + 5, 17 + at * 17, left ? "end" : "start", `${mark.name} ${took(mark.ms)}`));
+  });
+  const scale = [...new Set([0, Math.ceil(most / 2), most])].map((value) => svg("g", null,
+    line("grid", box.left, y(value), width - box.right, y(value)),
+    label("tick", box.left - 6, y(value) + 4, "end", count(value))));
+  return drawing(width, box.height, scale, bars, ticks, lines);
 }
 
-/** "5 to 10 ms: 12 searches". */
-export function bucketWords(one) {
-  const range =
-    one.to === null ? `more than ${took(one.from)}` : `${one.from ? took(one.from) : "0"} to ${took(one.to)}`;
-  return `${range}: ${count(one.count)}`;
+/** "5 to 10 ms: 12". */
+export function bucketWords({ from, to, count: searches }) {
+  const range = to === null ? `more than ${took(from)}` : `${from ? took(from) : "0"} to ${took(to)}`;
+  return `${range}: ${count(searches)}`;
 }
 
 /** How many bars from the left a time lies, in parts of a bar. */
@@ -114,30 +85,19 @@ export function intervals(rows, width) {
   const span = Math.max(high - low, LEAST_SPAN);
   const x = (value) => names + ((value - low) / span) * inner;
   const height = rows.length * row + 30;
-  const ticks = rounds(low, low + span).map((value) =>
-    svg(
-      "g",
-      null,
-      svg("line", { class: "grid", x1: x(value), x2: x(value), y1: 4, y2: height - 24 }),
-      svg("text", { class: "tick", x: x(value), y: height - 8, "text-anchor": "middle" }, value.toFixed(2)),
-    ),
-  );
+  const ticks = rounds(low, low + span).map((value) => svg("g", null,
+    line("grid", x(value), 4, x(value), height - 24),
+    label("tick", x(value), height - 8, "middle", value.toFixed(2))));
   const drawn = rows.map((one, at) => {
     const y = at * row + row / 2 + 4;
-    return svg(
-      "g",
-      { class: one.best ? "interval interval-best" : "interval" },
-      svg("text", { class: "row-name", x: names - 14, y: y + 4, "text-anchor": "end" }, one.name),
-      svg("line", { x1: x(one.low), x2: x(one.high), y1: y, y2: y }),
+    const [mean, from, to] = [one.mean, one.low, one.high].map((value) => value.toFixed(3));
+    return svg("g", { class: one.best ? "interval interval-best" : "interval" },
+      label("row-name", names - 14, y + 4, "end", one.name),
+      line(null, x(one.low), y, x(one.high), y),
       svg("circle", { cx: x(one.mean), cy: y, r: 5.5 }),
-      svg(
-        "title",
-        null,
-        `${one.name}: ${one.mean.toFixed(3)}, between ${one.low.toFixed(3)} and ${one.high.toFixed(3)}`,
-      ),
-    );
+      svg("title", null, `${one.name}: ${mean}, between ${from} and ${to}`));
   });
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" }, ticks, drawn);
+  return drawing(width, height, ticks, drawn);
 }
 
 /** Round numbers between two others, four or so. */
@@ -150,35 +110,11 @@ function rounds(low, high) {
 /** A table under a caption that scrolls by itself where it is wide; the columns of `words` hold words. */
 export function table(caption, head, rows, { words = [0], region = caption } = {}) {
   const kind = (at) => (words.includes(at) ? "w" : null);
-  return h(
-    "div",
-    { class: "table-scroll", tabindex: "0", role: "region", "aria-label": region },
-    h(
-      "table",
-      { class: "table" },
+  const cell = (content, at) =>
+    at === 0 ? h("th", { scope: "row", class: kind(at) }, content) : h("td", { class: kind(at) }, content);
+  return h("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": region },
+    h("table", { class: "table" },
       h("caption", null, caption),
-      h(
-        "thead",
-        null,
-        h(
-          "tr",
-          null,
-          head.map((name, at) => h("th", { scope: "col", class: kind(at) }, name)),
-        ),
-      ),
-      h(
-        "tbody",
-        null,
-        rows.map((cells) =>
-          h(
-            "tr",
-            null,
-            cells.map((cell, at) =>
-              at === 0 ? h("th", { scope: "row", class: kind(at) }, cell) : h("td", { class: kind(at) }, cell),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
+      h("thead", null, h("tr", null, head.map((name, at) => h("th", { scope: "col", class: kind(at) }, name)))),
+      h("tbody", null, rows.map((cells) => h("tr", null, cells.map(cell))))));
 }

@@ -7,8 +7,8 @@ import { ranking } from "./ranking.js";
 import { plural } from "./words.js";
 
 /** The comparison: `element`, `update()`, `run()`, `stop()`. */
-export function comparison(desk) {
-  const sides = { a: half(desk, "a", "A", told), b: half(desk, "b", "B", told) };
+export function comparison(view) {
+  const sides = { a: half(view, "a", "A", compare), b: half(view, "b", "B", compare) };
   const lines = svg("svg", { class: "lines", "aria-hidden": "true", focusable: "false" });
   const verdict = h("p", { class: "compared", role: "status" });
   const columns = h("div", { class: "columns" }, sides.a.element, lines, sides.b.element);
@@ -24,13 +24,13 @@ export function comparison(desk) {
     columns.addEventListener(event, (happened) => light(columns, happened.target, on));
   }
 
-  function told() {
+  function compare() {
     const [a, b] = [sides.a.ranked.answer, sides.b.ranked.answer];
     if (a && b) {
-      moves(sides.a.element, places(b), elsewhere);
-      moves(sides.b.element, places(a), moved);
+      moves(sides.a.element, places(b.results), elsewhere);
+      moves(sides.b.element, places(a.results), moved);
     }
-    verdict.textContent = a && b ? inWords(a.results, b.results) : "";
+    verdict.textContent = a && b ? inWords(a, b) : "";
     draw(columns, lines);
   }
 
@@ -45,34 +45,34 @@ export function comparison(desk) {
   };
 }
 
-function half(desk, side, name, heard) {
-  const panel = controls(desk, side, { title: `Ranking ${name}` });
+function half(view, side, name, onAnswer) {
+  const panel = controls(view, side, { title: `Ranking ${name}` });
   const what = h("span", { class: "half-what" });
-  const use = button(`Use ${name}`, () => desk.keep(side), { class: "link", title: "Continue with this ranking only" });
-  const ranked = ranking(desk, side, { compact: true, label: `Ranking ${name}`, heard });
+  const use = button(`Use ${name}`, () => view.keep(side), { class: "link", title: "Continue with this ranking only" });
+  const ranked = ranking(view, side, { compact: true, label: `Ranking ${name}`, onAnswer });
   const element = h("section", { class: "half", "aria-label": `Ranking ${name}`, dataset: { side } },
     h("div", { class: "half-head" }, h("h2", null, name), what, use),
     h("details", { class: "half-controls" }, h("summary", null, "Change the ranking"), panel.element), ranked.element);
   const update = () => {
     panel.update();
-    what.textContent = summary({ ...desk.app.settings.search, ...desk.state.knobs[side] });
+    what.textContent = summary({ ...view.app.settings.search, ...view.state.knobs[side] });
     what.title = what.textContent;
   };
   update();
   return { element, ranked, update };
 }
 
-function places(answer) {
-  return new Map(answer.results.map((result) => [result.id, result.rank]));
+function places(results) {
+  return new Map(results.map((result) => [result.id, result.rank]));
 }
 
-/** Says beside each title what became of the record on the other side. */
-function moves(half, others, told) {
-  for (const item of half.querySelectorAll(".result")) {
+/** Shows beside each title the rank of the record on the other side. */
+function moves(side, others, describe) {
+  for (const item of side.querySelectorAll(".result")) {
     const rank = Number(item.dataset.rank);
     const there = others.get(item.dataset.id);
     const mark = item.querySelector(".move");
-    const [kind, text, words] = told(rank, there);
+    const [kind, text, words] = describe(rank, there);
     mark.className = `move ${kind}`;
     replace(mark, h("span", { "aria-hidden": "true" }, text), h("span", { class: "hidden" }, words));
     mark.title = words;
@@ -93,8 +93,8 @@ function moved(rank, there) {
     : ["down", `▼${-up}`, `${plural(-up, "place")} lower than in A`];
 }
 
-function inWords(a, b) {
-  const there = new Map(b.map((result) => [result.id, result.rank]));
+function inWords({ results: a }, { results: b }) {
+  const there = places(b);
   const both = a.filter((result) => there.has(result.id));
   const still = both.filter((result) => there.get(result.id) === result.rank).length;
   if (!a.length && !b.length) return "Neither ranking has results.";

@@ -1,4 +1,4 @@
-// The knobs of one ranking. Built once and then only set, so that a slider is not lost under the hand.
+// The controls of one ranking. They are built once and then updated, so that a slider keeps the pointer.
 
 import { button, h, replace } from "./dom.js";
 import { applies, GROUPS, KNOBS } from "./knobs.js";
@@ -6,12 +6,16 @@ import { turn } from "./state.js";
 
 let serial = 0;
 
-/** A panel of knobs for one side of the desk: `element` and `update()`. */
-export function controls(desk, side, { title = "Ranking" } = {}) {
+/** The controls of one ranking (`side` is one, a or b): `element` and `update()`. */
+export function controls(view, side, { title = "Ranking" } = {}) {
   const prefix = `knob-${++serial}`;
-  const defaults = desk.app.settings.search;
-  const knobs = KNOBS.map((knob) => makers[knob.kind](knob, { id: `${prefix}-${knob.name}`, set, desk }));
-  const reset = button("Reset all", clear, { class: "link" });
+  const defaults = view.app.settings.search;
+  const knobs = KNOBS.map((knob) => {
+    const undo = button("↺", () => set(knob.name, defaults[knob.name]), { class: "undo",
+      "aria-label": `Reset ${knob.label}`, title: "Reset to the default" });
+    return { knob, undo, ...makers[knob.kind](knob, { id: `${prefix}-${knob.name}`, set, view, undo }) };
+  });
+  const reset = button("Reset all", () => view.change(() => (view.state.knobs[side] = {})), { class: "link" });
   const others = h("div", { class: "others" });
   const element = h("div", { class: "controls" },
     h("div", { class: "controls-head" }, h("h2", null, title), reset),
@@ -20,17 +24,11 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
     others);
 
   function set(name, value, { wait = false } = {}) {
-    desk.change(() => turn(desk.state, side, name, value, defaults), { wait });
-  }
-
-  function clear() {
-    desk.change(() => {
-      desk.state.knobs[side] = {};
-    });
+    view.change(() => turn(view.state, side, name, value, defaults), { wait });
   }
 
   function update() {
-    const changed = desk.state.knobs[side];
+    const changed = view.state.knobs[side];
     const now = { ...defaults, ...changed };
     for (const made of knobs) {
       const active = applies(made.knob, now);
@@ -51,65 +49,48 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
   return { element, update };
 }
 
-/** The button that puts one knob back. */
-function undo(knob, { set, desk }) {
-  const back = () => set(knob.name, desk.app.settings.search[knob.name]);
-  return button("↺", back, { class: "undo", "aria-label": `Reset ${knob.label}`, title: "Reset to the default" });
-}
-
-function frame(knob, id, made, ...fields) {
+function frame(knob, { id, undo }, ...fields) {
   const label = h("label", { for: id, title: knob.about || null }, knob.label);
-  return h("div", { class: `knob ${knob.kind}`, dataset: { knob: knob.name } }, label, made, ...fields);
+  return h("div", { class: `knob ${knob.kind}`, dataset: { knob: knob.name } }, label, undo, ...fields);
 }
 
-const makers = {
+const makers = { // kind → the element of a knob, and what shows a value in it
   radios(knob, context) {
-    const back = undo(knob, context);
     const radios = knob.choices.map(({ value, label, about }) => h("label", { title: about },
       h("input", { type: "radio", name: context.id, value, on: { change: () => context.set(knob.name, value) } }),
       h("span", null, label)));
     const about = h("p", { class: "about" });
     const element = h("div", { class: "knob radios", dataset: { knob: knob.name }, role: "radiogroup",
-      "aria-label": knob.label }, h("div", { class: "segments" }, radios), back, about);
+      "aria-label": knob.label }, h("div", { class: "segments" }, radios), context.undo, about);
     const update = (value) => {
       for (const radio of element.querySelectorAll("input")) radio.checked = radio.value === value;
       about.textContent = knob.choices.find((choice) => choice.value === value)?.about ?? "";
     };
-    return { knob, element, undo: back, update };
+    return { element, update };
   },
 
   choice(knob, context) {
-    const back = undo(knob, context);
     const field = h("select", { id: context.id, on: { change: () => context.set(knob.name, field.value) } },
       knob.choices.map(({ value, label, about }) => h("option", { value, title: about }, label)));
-    const update = (value) => {
-      field.value = value;
-    };
-    return { knob, element: frame(knob, context.id, back, field), undo: back, update };
+    return { element: frame(knob, context, field), update: (value) => (field.value = value) };
   },
 
   text(knob, context) {
-    const back = undo(knob, context);
     const field = h("input", { type: "text", id: context.id, placeholder: knob.example || null,
       on: { change: () => context.set(knob.name, field.value.trim() || null) } });
     const update = (value) => {
       if (document.activeElement !== field) field.value = value ?? "";
     };
-    return { knob, element: frame(knob, context.id, back, field), undo: back, update };
+    return { element: frame(knob, context, field), update };
   },
 
   switch(knob, context) {
-    const back = undo(knob, context);
     const field = h("input", { type: "checkbox", id: context.id, role: "switch",
       on: { change: () => context.set(knob.name, field.checked || (knob.optional ? null : false)) } });
-    const update = (value) => {
-      field.checked = value === true;
-    };
-    return { knob, element: frame(knob, context.id, back, field), undo: back, update };
+    return { element: frame(knob, context, field), update: (value) => (field.checked = value === true) };
   },
 
   number(knob, context) {
-    const back = undo(knob, context);
     const least = knob.low;
     const read = (text, wait) => {
       const value = text.trim() === "" ? null : Number(text);
@@ -125,16 +106,15 @@ const makers = {
       if (document.activeElement !== slider || Number(slider.value) !== value) slider.value = value ?? least;
       slider.style.setProperty("--at", `${(100 * (Math.min(slider.value, knob.high) - least)) / (knob.high - least)}%`);
     };
-    return { knob, element: frame(knob, context.id, back, field, slider), undo: back, update };
+    return { element: frame(knob, context, field, slider), update };
   },
 
   names(knob, context) {
-    const back = undo(knob, context);
     const list = h("div", { class: "toggles" });
     const element = h("div", { class: "knob names", dataset: { knob: knob.name }, role: "group",
-      "aria-label": knob.label }, h("span", { class: "label" }, knob.label), back, list);
+      "aria-label": knob.label }, h("span", { class: "label" }, knob.label), context.undo, list);
     const update = (value) => {
-      const names = context.desk.facets[knob.name] ?? [];
+      const names = context.view.facets[knob.name] ?? [];
       const on = value ?? names;
       replace(list, names.map((name) => button(name, () => choose(names, on, name), { class: "toggle",
         "aria-pressed": String(on.includes(name)), disabled: on.length === 1 && on[0] === name })));
@@ -144,6 +124,6 @@ const makers = {
       context.set(knob.name, next.length === names.length ? null : next);
       list.querySelectorAll("button")[names.indexOf(name)]?.focus();
     };
-    return { knob, element, undo: back, update };
+    return { element, update };
   },
 };

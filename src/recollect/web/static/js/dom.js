@@ -1,4 +1,4 @@
-// Elements without markup: whatever anyone wrote becomes a text node, never HTML.
+// Elements without markup: a text becomes a text node, never HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -13,6 +13,17 @@ export function h(tag, props, ...children) {
 /** A button that does one thing. */
 export function button(words, click, props) {
   return h("button", { type: "button", class: "button", on: { click: () => click() }, ...props }, words);
+}
+
+/** A section with a title of its own. */
+export function card(name, title, ...inside) {
+  return h("section", { class: "card", "aria-labelledby": `${name}-title` },
+    h("h2", { id: `${name}-title` }, title), inside);
+}
+
+/** A part that is folded until it is opened. */
+export function folded(title, inside, props) {
+  return h("details", { class: "figures", ...props }, h("summary", null, title), inside);
 }
 
 /** An element of a drawing. */
@@ -32,7 +43,7 @@ export function replace(root, ...nodes) {
   return root;
 }
 
-/** What puts the focus back where it was inside `root`, once that is filled anew: on the link that leads there. */
+/** Returns a function that puts the focus back inside `root` after it was filled anew: on the same result or link. */
 export function focused(root) {
   const at = root.contains(document.activeElement) ? document.activeElement : null;
   const result = at?.closest("[data-id]")?.dataset.id;
@@ -55,16 +66,12 @@ function append(element, children) {
   }
 }
 
-function each(entries, act) {
-  for (const [name, value] of Object.entries(entries)) act(name, value);
-}
-
 function set(element, name, value) {
   if (value === null || value === undefined) return;
   if (name === "class") element.setAttribute("class", value);
   else if (name === "dataset") Object.assign(element.dataset, value);
-  else if (name === "on") each(value, (event, handler) => element.addEventListener(event, handler));
-  else if (name === "style") each(value, (property, one) => element.style.setProperty(property, one));
+  else if (name === "on") Object.entries(value).forEach((pair) => element.addEventListener(...pair));
+  else if (name === "style") Object.entries(value).forEach((pair) => element.style.setProperty(...pair));
   else if (name === "value" || name === "checked" || name === "selected") element[name] = value;
   else if (typeof value === "boolean" && !name.startsWith("aria-")) element.toggleAttribute(name, value);
   else element.setAttribute(name, String(value));

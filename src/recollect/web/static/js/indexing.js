@@ -1,6 +1,6 @@
 // The index job: how far it is, what the last one did, and a button that starts one.
 
-import { h, replace } from "./dom.js";
+import { button, folded, h, replace } from "./dom.js";
 import { count, moment, several, took } from "./moments.js";
 
 const FATES = ["added", "changed", "moved", "removed", "rescoped", "unchanged", "skipped", "unconfirmed"];
@@ -8,46 +8,37 @@ const MOST_SKIPPED = 50;
 
 /** `update(job)` shows the job; the button stays the same element, so that it keeps the focus. */
 export function indexing(app, started) {
-  const may = app.settings.caller.owner && !app.settings.caller.read_only;
-  const said = h("div", { class: "job" });
+  const description = h("div", { class: "job" });
   const status = h("p", { class: "hidden", role: "status" });
-  const state = { was: null, shown: "" };
+  let before = null;
+  let shown = "";
   const begin = async () => {
-    try {
-      update(await app.api.post("/v1/index", {}));
-      started();
-    } catch (error) {
-      app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
-    }
+    update(await app.api.post("/v1/index", {}));
+    started();
   };
-  const button = may ? h("button", { type: "button", class: "button", on: { click: begin } }, "Index again") : null;
+  const { owner, read_only: readOnly } = app.settings.caller;
+  const starter = owner && !readOnly ? button("Index again", () => app.attempt(begin)) : null;
   const update = (job) => {
-    if (!job || JSON.stringify(job) === state.shown) return;
-    state.shown = JSON.stringify(job);
-    button?.setAttribute("aria-disabled", String(job.state === "running"));
-    if (state.was === "running" && job.state !== "running")
+    if (!job || JSON.stringify(job) === shown) return;
+    shown = JSON.stringify(job);
+    starter?.setAttribute("aria-disabled", String(job.state === "running"));
+    if (before === "running" && job.state !== "running")
       status.textContent = job.state === "done" ? "Indexing is done." : "Indexing failed.";
-    state.was = job.state;
-    replace(said, WORDS[job.state]?.(job) ?? null);
+    before = job.state;
+    replace(description, WORDS[job.state]?.(job) ?? null);
   };
-  return {
-    node: h("div", { class: "indexing" }, said, status, button ? h("div", { class: "actions" }, button) : null),
-    update,
-  };
+  const node = h("div", { class: "indexing" }, description, status,
+    starter ? h("div", { class: "actions" }, starter) : null);
+  return { node, update };
 }
 
 const WORDS = {
-  idle: () => null,
   running: (job) => [
-    h(
-      "p",
-      null,
-      job.total ? `Indexing: ${job.done} of ${several(job.total, "file")}.` : "Indexing: looking for files.",
-    ),
+    h("p", null, job.total ? `Indexing: ${job.done} of ${several(job.total, "file")}.` : "Indexing: looking for files."),
     h("progress", { "aria-label": "Indexing", max: job.total || null, value: job.total ? job.done : null }),
   ],
   done: (job) => [
-    h("p", null, "Indexed ", moment(job.started_at), ` in ${took(job.took_ms)}: ${report(job.report)}`),
+    h("p", null, "Indexed ", moment(job.started_at), ` in ${took(job.took_ms)}: ${summary(job.report)}`),
     skipped(job.report),
     paths(job),
   ],
@@ -59,9 +50,9 @@ const WORDS = {
 };
 
 /** "3 added, 1 changed, 8 unchanged; 7 passages embedded." */
-function report(found) {
-  const parts = FATES.filter((name) => size(found?.[name])).map((name) => `${count(size(found[name]))} ${name}`);
-  const embedded = found?.embedded ? `; ${several(found.embedded, "passage")} embedded` : "";
+function summary(report) {
+  const parts = FATES.filter((name) => size(report?.[name])).map((name) => `${count(size(report[name]))} ${name}`);
+  const embedded = report?.embedded ? `; ${several(report.embedded, "passage")} embedded` : "";
   return `${parts.join(", ") || "no file was found"}${embedded}.`;
 }
 
@@ -69,28 +60,14 @@ function size(value) {
   return typeof value === "object" && value !== null ? Object.keys(value).length : (value ?? 0);
 }
 
-function skipped(found) {
-  const rows = Object.entries(found?.skipped ?? {}).slice(0, MOST_SKIPPED);
-  return rows.length
-    ? h(
-        "details",
-        { class: "figures" },
-        h("summary", null, "Skipped files"),
-        h(
-          "ul",
-          { class: "paths" },
-          rows.map(([path, why]) => h("li", null, h("bdi", { class: "path" }, path), `: ${why}`)),
-        ),
-      )
-    : null;
+function skipped(report) {
+  const rows = Object.entries(report?.skipped ?? {}).slice(0, MOST_SKIPPED);
+  if (!rows.length) return null;
+  const row = ([path, why]) => h("li", null, h("bdi", { class: "path" }, path), `: ${why}`);
+  return folded("Skipped files", h("ul", { class: "paths" }, rows.map(row)));
 }
 
 function paths(job) {
-  return job.paths?.length
-    ? h(
-        "ul",
-        { class: "paths" },
-        job.paths.map((path) => h("li", { class: "path" }, h("bdi", null, path))),
-      )
-    : null;
+  if (!job.paths?.length) return null;
+  return h("ul", { class: "paths" }, job.paths.map((path) => h("li", { class: "path" }, h("bdi", null, path))));
 }

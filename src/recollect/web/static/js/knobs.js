@@ -19,7 +19,7 @@ export function applies({ needs }, now) {
     : needs.values.includes(value);
 }
 
-/** An option's value from the words of an address; undefined where they mean nothing. */
+/** An option's value from the text in an address; undefined where it is not a value. */
 export function parseValue(name, text) {
   const kind = named(name)?.kind;
   if (kind === "names") return text.split(",").filter(Boolean);
@@ -29,7 +29,7 @@ export function parseValue(name, text) {
   return text.trim() !== "" && Number.isFinite(number) ? number : undefined;
 }
 
-/** What is chosen in a few words, for the head of a ranking: "RRF, k 60". */
+/** The chosen options in a few words, for the head of a ranking: "RRF, k 60". */
 export function summary(now) {
   const name = named("fusion").choices.find((choice) => choice.value === now.fusion)?.label ?? now.fusion;
   const alone = now.sources?.length === 1;

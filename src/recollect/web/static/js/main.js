@@ -1,14 +1,13 @@
-// The shell: settings are fetched, the address decides the view, and a lost server is waited for.
+// The start of the page: it fetches the settings, shows the view of the address, and waits for a lost server.
 
 import { api, onReach } from "./api.js";
 import { follow } from "./changes.js";
 import { h, replace } from "./dom.js";
-import { listen, showKeys } from "./keys.js";
+import { listen, palette, showKeys } from "./keys.js";
 import { install } from "./knobs.js";
 import { failure } from "./notice.js";
-import { palette } from "./palette.js";
 import { start } from "./router.js";
-import { toast } from "./toast.js";
+import { attempt, toast } from "./toast.js";
 
 const RETRY_MS = 1500;
 const THEMES = ["auto", "light", "dark"];
@@ -19,6 +18,7 @@ const banner = document.getElementById("banner");
 const app = {
   api,
   settings: null,
+  attempt,
   toast,
   go: (hash) => {
     location.hash = hash;
@@ -28,15 +28,13 @@ const app = {
 
 function highlight(view) {
   for (const link of document.querySelectorAll("nav a[data-view]")) {
-    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    link.ariaCurrent = link.dataset.view === view ? "page" : null;
   }
 }
 
-/** What was searched last is where "Search" leads. */
+/** "Search" in the navigation leads to the last search. */
 function remember() {
-  if (!location.hash.startsWith("#/search")) return;
-  searchLink.href = location.hash;
+  if (location.hash.startsWith("#/search")) searchLink.href = location.hash;
 }
 
 function toSearch() {
@@ -64,7 +62,7 @@ function themeSwitch() {
   paint();
 }
 
-/** What the palette offers: the views, and the buttons of the view that is shown. */
+/** The commands of the palette: the views, and the buttons of the view that is shown. */
 function commands() {
   const views = [...document.querySelectorAll("nav a[data-view]")].map((link) =>
     [`Go to ${link.textContent}`, () => app.go(link.hash)]);
@@ -80,7 +78,7 @@ function openPalette(event) {
   palette(commands(), (words) => app.go(`#/search?${new URLSearchParams({ q: words })}`));
 }
 
-/** While the server is away the banner says so, and what waits for `recollect:back` hears of its return. */
+/** Shows a banner while the server cannot be reached, and sends the event `recollect:back` when it can. */
 function watch() {
   let waiting = null;
   onReach((reached) => {

@@ -18,13 +18,8 @@ const NUMBER = new Intl.NumberFormat("en");
 export function moment(iso) {
   const at = new Date(iso);
   if (!iso || Number.isNaN(at.getTime())) return iso ? String(iso) : null;
-  const said = relative(iso);
-  return h(
-    "time",
-    { datetime: iso, title: iso },
-    EXACT.format(at),
-    said ? h("span", { class: "quiet" }, ` (${said})`) : null,
-  );
+  const age = relative(iso);
+  return h("time", { datetime: iso, title: iso }, EXACT.format(at), age ? h("span", { class: "quiet" }, ` (${age})`) : null);
 }
 
 /** "3 days ago", "in 2 weeks", "just now". */
@@ -39,12 +34,7 @@ export function relative(iso, now = Date.now()) {
 export function lasting(seconds) {
   const parts = [];
   let left = Math.max(0, Math.round(seconds));
-  for (const [unit, size] of [
-    ["day", 86400],
-    ["hour", 3600],
-    ["minute", 60],
-    ["second", 1],
-  ]) {
+  for (const [unit, size] of [...STEPS.slice(3), ["second", 1]]) {
     const times = Math.floor(left / size);
     left -= times * size;
     if (times) parts.push(`${count(times)} ${unit}${times === 1 ? "" : "s"}`);

@@ -1,13 +1,18 @@
-// What went wrong, said in place.
+// Errors as text and as elements.
 
 import { button, h } from "./dom.js";
 
-/** A sentence as nodes, with what stands in backticks as code. */
+/** A sentence as nodes; text in backticks becomes code. */
 export function phrase(text) {
   return text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 }
 
-/** Whether the same request could be answered another time: not what was refused for what it says. */
+/** What went wrong and what to do about it, in one line. */
+export function errorText(error) {
+  return [error.message, error.hint].filter(Boolean).join(" ");
+}
+
+/** Whether the same request may succeed later: it was not refused for its content. */
 export function mayPass(error) {
   return error.status >= 500 || error.code === "timeout" || error.code === "busy";
 }

@@ -7,7 +7,7 @@ const SHOWN = 6;
 const WAIT_MS = 160;
 
 /** `element`, `focus()`, `show(target)`; `chosen(target)` is called with an id, or what was typed. */
-export function picker(desk, chosen) {
+export function picker(view, chosen) {
   const list = h("ul", { class: "suggestions", id: "why-list", role: "listbox", "aria-label": "Records",
     hidden: true });
   const field = h("input", { type: "text", id: "why", role: "combobox", "aria-expanded": "false",
@@ -16,7 +16,7 @@ export function picker(desk, chosen) {
     on: { input: () => soon(), focus: () => soon(), keydown: key, blur: () => setTimeout(hide, 150) } });
   const element = h("div", { class: "picker" }, h("label", { for: "why" }, "Why is this record not in the results?"),
     field, list);
-  let found = [];
+  let offered = [];
   let at = -1;
   let timer = 0;
   let running = null;
@@ -38,16 +38,16 @@ export function picker(desk, chosen) {
     }
   }
 
-  const scoped = () => (desk.app.settings.caller.owner ? { any_scope: true } : {});
+  const scoped = () => (view.app.settings.caller.owner ? { any_scope: true } : {});
   const search = async (query, signal) => {
-    const asked = { query, limit: SHOWN, superseded: true, ...scoped() };
-    return (await desk.app.api.post("/v1/search", asked, { signal })).results;
+    const body = { query, limit: SHOWN, superseded: true, ...scoped() };
+    return (await view.app.api.post("/v1/search", body, { signal })).results;
   };
   const newest = async (signal) =>
-    (await desk.app.api.get("/v1/records", { limit: SHOWN, ...scoped() }, { signal })).records;
+    (await view.app.api.get("/v1/records", { limit: SHOWN, ...scoped() }, { signal })).records;
 
   function offer(records) {
-    found = records;
+    offered = records;
     at = -1;
     replace(list, records.map((record, place) => h("li", { role: "option", id: `why-${place}`, "aria-selected": "false",
       on: { pointerdown: (event) => {
@@ -76,8 +76,8 @@ export function picker(desk, chosen) {
   }
 
   function move(step) {
-    if (list.hidden || !found.length) return;
-    at = (at + step + found.length + (at < 0 && step < 0 ? 1 : 0)) % found.length;
+    if (list.hidden || !offered.length) return;
+    at = (at + step + offered.length + (at < 0 && step < 0 ? 1 : 0)) % offered.length;
     [...list.children].forEach((one, place) => one.setAttribute("aria-selected", String(place === at)));
     list.children[at].scrollIntoView({ block: "nearest" });
     field.setAttribute("aria-activedescendant", `why-${at}`);
@@ -87,7 +87,7 @@ export function picker(desk, chosen) {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") move(event.key === "ArrowDown" ? 1 : -1);
     else if (event.key === "Enter") {
       const words = /\s/.test(field.value.trim()); // no id has a space: the nearest record is meant
-      if (!list.hidden && found.length && (at >= 0 || words)) take(found[Math.max(at, 0)].id);
+      if (!list.hidden && offered.length && (at >= 0 || words)) take(offered[Math.max(at, 0)].id);
       else if (field.value.trim()) take(field.value.trim());
     } else if (event.key === "Escape" && !list.hidden) hide();
     else return;

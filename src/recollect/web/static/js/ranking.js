@@ -1,4 +1,4 @@
-// One ranking: it asks, ignores answers that came too late, and shows what came, or what went wrong.
+// One ranking: it sends the query, ignores answers that come too late, and shows the results or the error.
 
 import { button, focused, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
@@ -6,43 +6,43 @@ import { legend, resultList, traceLine } from "./results.js";
 import { request } from "./state.js";
 import { addressOf, number, plural } from "./words.js";
 
-/** The ranking of one side of the desk: `element`, `run()`, `stop()`, and the last `answer`. */
-export function ranking(desk, side, { compact = false, label = "Results", blank, heard = () => {} } = {}) {
-  const body = h("div", { class: "ranking-body" });
+/** One ranking (`side` is one, a or b): `element`, `run()`, `stop()`, and the last `answer`. */
+export function ranking(view, side, { compact = false, label = "Results", blank, onAnswer = () => {} } = {}) {
+  const place = h("div", { class: "ranking-body" });
   const live = h("p", { class: "hidden", role: "status", "aria-live": "polite" });
-  const ranked = { element: h("div", { class: "ranking" }, live, body), answer: null, run, stop };
+  const ranked = { element: h("div", { class: "ranking" }, live, place), answer: null, run, stop };
   let running = null;
 
-  /** Asks, and shows the answer; `quiet`, only where it is another, and what went wrong is not shown. */
+  /** Searches and shows the answer. With `quiet` only a different answer is shown, and no error. */
   async function run({ quiet = false } = {}) {
-    if (quiet && body.hasAttribute("aria-busy")) return; // that answer is on its way
+    if (quiet && place.hasAttribute("aria-busy")) return; // that answer is on its way
     running?.abort();
     const mine = (running = new AbortController());
-    if (!quiet) body.setAttribute("aria-busy", "true");
+    if (!quiet) place.setAttribute("aria-busy", "true");
     try {
-      if (!desk.state.q.trim()) {
+      if (!view.state.q.trim()) {
         const page = blank ? await blank() : null;
-        if (mine === running && !(quiet && same(page, body.firstElementChild))) show(null, page);
+        if (mine === running && !(quiet && same(page, place.firstElementChild))) show(null, page);
         return;
       }
-      const asked = { ...request(desk.state, side), explain: true, ...(desk.typing ? { typing: true } : {}) };
-      const answer = await desk.app.api.post("/v1/search", asked, { signal: mine.signal });
-      if (mine === running && !(quiet && alike(answer, ranked.answer))) show(answer, found(answer), quiet);
+      const body = { ...request(view.state, side), explain: true, ...(view.typing ? { typing: true } : {}) };
+      const answer = await view.app.api.post("/v1/search", body, { signal: mine.signal });
+      if (mine === running && !(quiet && alike(answer, ranked.answer))) show(answer, contentOf(answer), quiet);
     } catch (error) {
       if (mine === running && !mine.signal.aborted && !quiet) failed(error);
     }
   }
 
   function show(answer, content, quiet = false) {
-    const unfolded = quiet ? opened(body) : [];
+    const unfolded = quiet ? opened(place) : [];
     ranked.answer = answer;
-    body.removeAttribute("aria-busy");
-    const back = focused(body);
-    replace(body, content);
-    for (const place of unfolded) body.querySelector(place)?.setAttribute("open", "");
+    place.removeAttribute("aria-busy");
+    const back = focused(place);
+    replace(place, content);
+    for (const selector of unfolded) place.querySelector(selector)?.setAttribute("open", "");
     back();
     if (!compact) live.textContent = answer ? plural(answer.results.length, "result") : "";
-    heard(answer);
+    onAnswer(answer);
   }
 
   function failed(error) {
@@ -51,8 +51,8 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
     show(null, failure(error, mayPass(error) ? run : null));
   }
 
-  function found(answer) {
-    if (!answer.results.length) return [traceLine(answer), nothing(desk, answer.closest)];
+  function contentOf(answer) {
+    if (!answer.results.length) return [traceLine(answer), nothing(view, answer.closest)];
     const names = [...new Set(answer.results.flatMap((result) => Object.keys(result.sources)))];
     const head = h("div", { class: "ranking-head" },
       h(compact ? "span" : "h2", { class: "count" }, plural(answer.results.length, "result")), traceLine(answer),
@@ -68,7 +68,7 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
   return ranked;
 }
 
-/** Whether two answers would look the same: times and ages aside, which pass by themselves. */
+/** Whether two answers look the same, apart from times and ages. */
 function alike(one, other) {
   const looks = ({ results }) =>
     JSON.stringify(results.map(({ id, title, text, category, tags, superseded_by, freshness, passages }) =>
@@ -80,23 +80,23 @@ function same(page, shown) {
   return Boolean(page && shown) && page.textContent === shown.textContent;
 }
 
-/** What has been unfolded in a ranking, as places to unfold again. */
-function opened(body) {
-  return [...body.querySelectorAll("details[open]")].map((one) => {
+/** Selectors of the parts of a ranking that are unfolded. */
+function opened(place) {
+  return [...place.querySelectorAll("details[open]")].map((one) => {
     const id = one.closest("[data-id]")?.dataset.id;
     return id ? `[data-id="${CSS.escape(id)}"] .${one.classList[0]}` : ".trace";
   });
 }
 
-/** No result is an answer too: what could be asked instead. */
-function nothing(desk, closest) {
-  const narrowed = Object.keys(desk.state.filters).length > 0;
+/** The page of a search without results: what to try instead. */
+function nothing(view, closest) {
+  const narrowed = Object.keys(view.state.filters).length > 0;
   const advice = [];
-  if (narrowed) advice.push(button("Clear the filters", desk.unfilter));
-  if (desk.app.settings.caller.owner && !desk.state.filters.any_scope) {
-    advice.push(button("Search every scope", desk.anyScope));
+  if (narrowed) advice.push(button("Clear the filters", view.unfilter));
+  if (view.app.settings.caller.owner && !view.state.filters.any_scope) {
+    advice.push(button("Search every scope", view.anyScope));
   }
-  advice.push(button("Why not…?", desk.askWhy));
+  advice.push(button("Why not…?", view.askWhy));
   const words = closest ? [`No result reaches the minimum confidence. Closest, with ${number(closest.confidence)}: `,
     h("a", { href: addressOf(closest) }, h("bdi", null, closest.name))]
     : narrowed ? "No record that passes the filters matches." : "No source has a match.";

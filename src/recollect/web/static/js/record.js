@@ -1,18 +1,18 @@
-// One record: what it says, what is known of it, what became of it, and what can be done with it.
+// One record: its text, its fields, its history, and what can be done with it.
 
-import { h, replace } from "./dom.js";
+import { button, card, h, replace } from "./dom.js";
 import { editForm, supersedeForm, takeBack } from "./editing.js";
+import { DECAYS, weight } from "./fields.js";
 import { listen } from "./keys.js";
-import { known } from "./known.js";
 import { moment } from "./moments.js";
-import { openFile } from "./opened.js";
+import { errorText } from "./notice.js";
 import { note, opener, reveal } from "./reading.js";
 import { nameOf, readable, recordHash, recordPath, recordText } from "./recordtext.js";
 import { related } from "./related.js";
 import { timeline } from "./timeline.js";
 import { isMarkdown } from "./words.js";
 
-const TAKEN_BACK = {
+const UNDONE = {
   add: "The new record is removed.",
   update: "The edit is undone.",
   supersede: "It is current again.",
@@ -20,15 +20,22 @@ const TAKEN_BACK = {
 };
 
 const LONG = 1500;
+const LONGEST_LINE = 2000;
+
+const FRESHNESS = {
+  changed: "The file has changed since it was indexed: the lines may have moved. Index again to follow it.",
+  missing: "The file is no longer there; this is what was indexed of it.",
+  unknown: "The file was not indexed on this machine, so it is not known whether it has changed.",
+};
 
 /** Fills `root` with the record of `params.id`. */
 export async function show(root, params, app) {
   const view = { root, app, id: params.id, alive: true };
   await refresh(view);
   const press = (name) => () => {
-    const button = root.querySelector(`[data-action=${name}]`);
-    button?.click();
-    return button !== null;
+    const pressed = root.querySelector(`[data-action=${name}]`);
+    pressed?.click();
+    return pressed !== null;
   };
   const stop = listen({ e: press("edit"), s: press("supersede"), Delete: press("forget") });
   return () => {
@@ -58,7 +65,7 @@ async function refresh(view, focus = null) {
   const notes = h("div");
   related(app, id).then((section) => replace(notes, section)); // the page does not wait for it
   document.title = `${nameOf(record, 60)} · Recollect`;
-  replace(root, h("article", { class: "record" }, head(record), body(view, record, text), notes, known(record),
+  replace(root, h("article", { class: "record" }, head(record), body(view, record, text), notes, details(record),
     file, story));
   reveal(root.querySelector(".reading-body"));
   if (focus) root.querySelector(focus)?.focus();
@@ -72,32 +79,46 @@ async function whole(app, record) {
 }
 
 function head(record) {
-  return h(
-    "header",
-    { class: "record-head" },
-    h(
-      "p",
-      { class: "crumbs" },
+  return h("header", { class: "record-head" },
+    h("p", { class: "crumbs" },
       h("span", { class: "badge" }, record.kind === "chunk" ? "part of a file" : record.kind),
       record.superseded_by ? h("span", { class: "badge warn" }, "superseded") : null,
       expired(record) ? h("span", { class: "badge warn" }, "expired") : null,
-      opener(record),
-    ),
+      opener(record)),
     h("h1", { class: record.title ? null : "hidden", dir: "auto", tabindex: "-1" }, nameOf(record, 300)),
-    record.superseded_by
-      ? h(
-          "p",
-          { class: "note" },
-          "Superseded: ",
-          h("a", { href: recordHash(record.superseded_by) }, "see what took its place"),
-          ".",
-        )
-      : null,
-  );
+    record.superseded_by ? h("p", { class: "note" }, "Superseded: ",
+      h("a", { href: recordHash(record.superseded_by) }, "see what took its place"), ".") : null);
 }
 
 function expired(record) {
   return record.expires_at && new Date(record.expires_at) <= new Date();
+}
+
+/** Category, tags, scope, weight, times and source; what is not set is left out. */
+function details(record) {
+  const scope = Object.entries(record.scope ?? {});
+  const lines = record.lines ? `, lines ${record.lines.join("–")}` : "";
+  const rows = [
+    ["Category", record.category && h("bdi", null, record.category)],
+    ["Tags", record.tags?.length
+      ? h("span", { class: "chips" }, record.tags.map((tag) => h("bdi", { class: "record-tag" }, tag))) : null],
+    ["Scope", scope.length
+      ? scope.map(([part, name], at) => [at ? ", " : "", `${part} `, h("bdi", null, name)]) : "everyone"],
+    ["Importance", weight(record.importance)],
+    ["Decay", record.decay ? `${record.decay}: ${DECAYS[record.decay] ?? ""}` : null],
+    ["Happened", moment(record.happened_at)],
+    ["Stored", moment(record.created_at)],
+    ["Edited", moment(record.edited_at)],
+    ["Expires", moment(record.expires_at)],
+    ["Superseded", moment(record.superseded_at)],
+    ["Written by", [record.origin, record.author ? [": ", h("bdi", null, record.author)] : ""]],
+    ["Source", record.source && h("bdi", null, record.source)],
+    ["File", record.path && [h("bdi", null, record.path), record.place ? `, ${record.place}` : lines]],
+    ["Short id", record.short_id && record.short_id !== record.id && h("code", null, record.short_id)],
+    ["Id", h("code", { class: "id" }, record.id)],
+  ];
+  return card("about", "Details", h("dl", { class: "known" },
+    rows.filter(([, value]) => value).map(([name, value]) => [h("dt", null, name), h("dd", { dir: "auto" }, value)])));
 }
 
 function body(view, record, text) {
@@ -130,37 +151,25 @@ function actions(view, record, place, text) {
   const editing = { done: (stored) => edited(view, stored), cancel: () => back("edit") };
   const superseding = { done: (stored) => superseded(view, record, stored), cancel: () => back("supersede") };
   const fact = record.kind === "fact";
-  const row = h(
-    "div",
-    { class: "actions" },
-    fact ? button("edit", "Edit", "e", () => open(editForm(record, view.app, editing))) : null,
+  const row = h("div", { class: "actions" },
+    fact ? action("edit", "Edit", "e", () => open(editForm(record, view.app, editing))) : null,
     fact && !record.superseded_by
-      ? button("supersede", "Supersede", "s", () => open(supersedeForm(record, view.app, superseding)))
-      : null,
-    button("forget", "Forget", "Delete", () => forget(view, record)),
-    view.changed ? button("undo", "Undo last change", null, () => goBack(view)) : null,
-  );
+      ? action("supersede", "Supersede", "s", () => open(supersedeForm(record, view.app, superseding))) : null,
+    action("forget", "Forget", "Delete", () => view.app.attempt(() => forget(view, record))),
+    view.changed ? action("undo", "Undo last change", null, () => view.app.attempt(() => goBack(view))) : null);
   return row;
 }
 
-function button(name, words, key, act) {
-  return h(
-    "button",
-    { type: "button", class: "button", dataset: { action: name }, "aria-keyshortcuts": key, on: { click: act } },
-    words,
-    key ? h("kbd", { "aria-hidden": "true" }, key === "Delete" ? "Del" : key) : null,
-  );
+function action(name, words, key, act) {
+  const hint = key ? h("kbd", { "aria-hidden": "true" }, key === "Delete" ? "Del" : key) : null;
+  return button([words, hint], act, { dataset: { action: name }, "aria-keyshortcuts": key });
 }
 
-/** One step back, whenever it was taken and by whom. */
+/** Undoes the last change, whenever it was made and by whom. */
 async function goBack(view) {
-  try {
-    const { undone } = await view.app.api.post("/v1/undo", { id: view.id });
-    await refresh(view, "[data-action=undo]");
-    view.app.toast(TAKEN_BACK[undone] ?? "Undone.");
-  } catch (error) {
-    view.app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
-  }
+  const { undone } = await view.app.api.post("/v1/undo", { id: view.id });
+  await refresh(view, "[data-action=undo]");
+  view.app.toast(UNDONE[undone] ?? "Undone.");
 }
 
 async function edited(view, stored) {
@@ -180,13 +189,7 @@ function superseded(view, old, stored) {
 }
 
 async function forget(view, record) {
-  let change;
-  try {
-    ({ changes: [change] } = await view.app.api.delete(recordPath("records", record.id)));
-  } catch (error) {
-    view.app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
-    return;
-  }
+  const { changes: [change] } = await view.app.api.delete(recordPath("records", record.id));
   await absent(view);
   view.app.toast("Forgotten.", { undo: () => undo(view, change, "It is restored.") });
 }
@@ -204,48 +207,72 @@ function reopen(app, id) {
   else app.go(recordHash(id));
 }
 
-/** What can be said of an id under which nothing is found: that it is forgotten, or that nobody knows it. */
+/** The page of an id under which no record is found: it is forgotten, or unknown. */
 async function absent(view) {
   const { root, app, id } = view;
   const history = await app.api.get(recordPath("history", id)).catch(() => null);
   if (!view.alive) return;
   const last = history?.events?.at(-1);
-  const bring = async () => app.toast(await undo(view, { id, seq: last.seq }, "It is restored."));
+  const restore = async () => app.toast(await undo(view, { id, seq: last.seq }, "It is restored."));
   document.title = "Record · Recollect";
-  const search = h(
-    "p",
-    null,
-    h("a", { href: "#/search" }, "Search"),
-    " for it, or look through ",
-    h("a", { href: "#/add" }, "what was stored last"),
-    ".",
-  );
-  if (last?.action !== "forget") {
-    replace(
-      root,
-      h(
-        "article",
-        { class: "record" },
-        h("h1", null, "No record has this id"),
-        h("p", { class: "path" }, h("bdi", null, id)),
-        h("p", null, "The id may be mistyped, the record purged, or it belongs to another scope."),
-        search,
-      ),
-    );
-    return;
-  }
-  replace(
-    root,
-    h(
-      "article",
-      { class: "record" },
+  const search = h("p", null, h("a", { href: "#/search" }, "Search"), " for it, or look through ",
+    h("a", { href: "#/add" }, "what was stored last"), ".");
+  const forgotten = last?.action === "forget";
+  replace(root, h("article", { class: "record" },
+    forgotten ? [
       h("h1", { tabindex: "-1" }, "This record is forgotten"),
       h("p", null, "Since ", moment(last.at), " no search finds it."),
-      app.settings.caller.read_only
-        ? null
-        : h("p", null, h("button", { type: "button", class: "button", on: { click: bring } }, "Restore")),
-      search,
-    ),
-  );
-  root.querySelector("h1").focus();
+      app.settings.caller.read_only ? null : h("p", null, button("Restore", restore)),
+    ] : [
+      h("h1", null, "No record has this id"),
+      h("p", { class: "path" }, h("bdi", null, id)),
+      h("p", null, "The id may be mistyped, the record purged, or it belongs to another scope."),
+    ],
+    search));
+  if (forgotten) root.querySelector("h1").focus();
+}
+
+/** The lines around a chunk with its own marked; null where there is no file, words where it cannot be read. */
+async function openFile(record, api) {
+  if (record.kind !== "chunk" || !record.path) return null;
+  const panel = (path, ...inside) =>
+    card("file", "In its file", h("p", { class: "path" }, h("bdi", null, path)), inside);
+  try {
+    const file = await api.get(recordPath("file", record.id));
+    const { freshness } = file;
+    const warning = FRESHNESS[freshness];
+    return panel(file.path, warning ? h("p", { class: "note", dataset: { freshness } }, warning) : null,
+      file.text ? listing(file) : null);
+  } catch (error) {
+    return panel(record.path, h("p", { class: "note" }, errorText(error)));
+  }
+}
+
+function listing(file) {
+  const [first, last] = file.lines;
+  const rows = file.text.split(/\r\n|\r|\n/);
+  if (rows.at(-1) === "") rows.pop();
+  const shownLast = file.first_line + rows.length - 1;
+  const own = first === last ? `line ${first}` : `lines ${first}–${last}`;
+  const words = `Lines ${file.first_line}–${shownLast} of ${file.total_lines}; the chunk is ${own}.`;
+  const label = `${file.path}, lines ${file.first_line} to ${shownLast}`;
+  const code = h("div", { class: "code", tabindex: "0", role: "region", "aria-label": label },
+    h("ol", { class: "code-lines", start: file.first_line },
+      rows.map((text, at) => codeLine(text, file.first_line + at, first, last))));
+  requestAnimationFrame(() => scrollToChunk(code));
+  return [file.freshness === "missing" ? null : h("p", { class: "quiet" }, words), code];
+}
+
+function codeLine(text, number, first, last) {
+  const own = number >= first && number <= last;
+  const cut = text.length > LONGEST_LINE ? `${text.slice(0, LONGEST_LINE)}… (${text.length} characters)` : text;
+  return h("li", { class: own ? "code-line code-mine" : "code-line", value: number, dataset: { line: number } },
+    h("span", { class: "code-number", "aria-hidden": "true" }, number),
+    h(own ? "mark" : "span", { class: "code-text", dir: "auto" }, cut || " "));
+}
+
+/** Scrolls the listing, and only the listing, so that the chunk stands near its top. */
+function scrollToChunk(code) {
+  const own = code.querySelector(".code-mine");
+  if (own) code.scrollTop = own.offsetTop - code.clientHeight / 4;
 }

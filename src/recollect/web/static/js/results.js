@@ -1,4 +1,4 @@
-// One result: its rank, what it says, where it is from, and what each source gave to its score.
+// One result: its rank, its text, where it is from, and what each source contributed to its score.
 
 import { h } from "./dom.js";
 import {
@@ -7,10 +7,10 @@ import {
 
 /** The list of an answer's results. `compact` leaves out what two columns have no room for. */
 export function resultList(answer, { compact = false, label = "Results" }) {
-  const asked = answer.trace.sources.filter((source) => source.status === "ok").map((source) => source.name);
+  const answered = answer.trace.sources.filter((source) => source.status === "ok").map((source) => source.name);
   return h("ol", { class: compact ? "results compact" : "results", "aria-label": label },
     answer.results.map((result) => [result.rank === answer.likely + 1 ? divider(answer.likely) : null,
-      item(result, { matched: answer.matched ?? [], compact, asked })]));
+      item(result, { matched: answer.matched ?? [], compact, answered })]));
 }
 
 /** The line above results that are probably unrelated. */
@@ -18,7 +18,7 @@ function divider(likely) {
   return h("li", { class: "divider" }, likely ? "below: probably unrelated" : "nothing here seems to answer this");
 }
 
-function item(result, { matched, compact, asked }) {
+function item(result, { matched, compact, answered }) {
   const kind = result.title ? "result-title" : "result-title untitled";
   const title = h("a", { class: kind, href: addressOf(result), dir: "auto" }, marked(titleOf(result), matched));
   const shown = plain((result.snippet || result.text).slice(0, 600));
@@ -32,7 +32,7 @@ function item(result, { matched, compact, asked }) {
       h("div", { class: "result-facts" }, where(result), compact ? null : chips(result),
         result.moved ? h("span", { class: "moved" }, result.moved) : null),
       result.passages ? further(result.passages, matched) : null,
-      h("div", { class: "result-scores" }, bar(result), places(result, asked), compact ? null : arithmetic(result))));
+      h("div", { class: "result-scores" }, bar(result), places(result, answered), compact ? null : arithmetic(result))));
 }
 
 const ADJOINING = 2; // lines from the end of a passage to the next one, with a blank line between them
@@ -65,7 +65,7 @@ function firstLine(passage) {
   return passage.lines?.[0] ?? 0;
 }
 
-/** File and lines or kind, the age, and whether the file is still as it was read. */
+/** File and lines or kind, the age, and whether the file has changed since it was indexed. */
 function where(result) {
   const fresh = result.freshness && result.freshness !== "fresh";
   return [
@@ -109,8 +109,8 @@ function part(contribution, fused) {
 }
 
 /** The rank each source gave it; a dash where a source that answered does not have it. */
-function places(result, asked) {
-  const names = [...new Set([...asked, ...Object.keys(result.sources)])];
+function places(result, answered) {
+  const names = [...new Set([...answered, ...Object.keys(result.sources)])];
   return h("ul", { class: "places", "aria-label": "Rank in each source" }, names.map((name) => {
     const share = result.sources[name];
     return h("li", { class: `source-chip ${sourceClass(name)}${share ? "" : " absent"}` },
@@ -120,7 +120,7 @@ function places(result, asked) {
   }));
 }
 
-/** How the score came about, step by step. */
+/** How the score was computed, step by step. */
 function arithmetic(result) {
   if (result.base === undefined) return null;
   const rows = Object.entries(result.sources).map(([name, share]) => row(`+ ${name}`, number(share.contribution, 4),
@@ -145,18 +145,18 @@ function row(name, value, note) {
   return h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "figure" }, value), h("td", null, note));
 }
 
-/** One quiet line about the search itself, which opens to everything that was traced. */
+/** One line about the search itself, which opens to the whole trace. */
 export function traceLine(answer) {
   const { trace } = answer;
-  const said = trace.sources.map((source) =>
+  const counts = trace.sources.map((source) =>
     source.status === "ok" ? `${source.name} ${source.hits}` : `${source.name} ${source.status}`);
-  const told = [milliseconds(trace.took_ms), said.join(" · ")];
-  if (trace.favours) told.push(`favours ${trace.favours}`);
-  if (trace.also_searched?.length) told.push(`also searched: ${trace.also_searched.join(", ")}`);
-  if (trace.warnings.length) told.push(plural(trace.warnings.length, "warning"));
-  if (trace.abstained) told.push("abstained");
+  const parts = [milliseconds(trace.took_ms), counts.join(" · ")];
+  if (trace.favours) parts.push(`favours ${trace.favours}`);
+  if (trace.also_searched?.length) parts.push(`also searched: ${trace.also_searched.join(", ")}`);
+  if (trace.warnings.length) parts.push(plural(trace.warnings.length, "warning"));
+  if (trace.abstained) parts.push("abstained");
   const loud = trace.warnings.length || trace.abstained || trace.sources.some((source) => source.status !== "ok");
-  return h("details", { class: loud ? "trace loud" : "trace" }, h("summary", null, told.join("  ·  ")), traced(trace));
+  return h("details", { class: loud ? "trace loud" : "trace" }, h("summary", null, parts.join("  ·  ")), traced(trace));
 }
 
 function traced(trace) {

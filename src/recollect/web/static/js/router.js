@@ -10,13 +10,13 @@ const VIEWS = {
 };
 const TITLES = { search: "Search", record: "Record", add: "Add", facts: "Facts", status: "Status", lab: "Lab" };
 
-/** The view's name and its params: `{rest, query}`, with `id` for a record and `name` for a report. */
-export function parse(hash) {
-  const [path, query = ""] = split(hash.replace(/^#\/?/, ""), "?");
+/** The view's name and its params: `query`, the `id` of a record and the `name` of a report. */
+function parse(hash) {
+  const [, path, query] = /^#?\/?([^?]*)\??(.*)$/s.exec(hash);
   const [name, ...parts] = path.split("/");
   const rest = decode(parts.join("/"));
   const view = name in VIEWS ? name : "search";
-  return { view, params: { rest, id: rest, name: rest, query: new URLSearchParams(query) } };
+  return { view, params: { id: rest, name: rest, query: new URLSearchParams(query) } };
 }
 
 /**
@@ -57,11 +57,6 @@ export function start(root, app, shown) {
 export function rewrite(hash, { push = false } = {}) {
   if (hash === location.hash) return;
   history[push ? "pushState" : "replaceState"](null, "", hash);
-}
-
-function split(text, mark) {
-  const at = text.indexOf(mark);
-  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
 }
 
 function decode(text) {

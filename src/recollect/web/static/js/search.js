@@ -1,4 +1,4 @@
-// The search view: one desk with the question, the filters, one ranking or two, and "why not".
+// The search view: the query, the filters, one ranking or two, and "why not".
 
 import { blankPage } from "./blank.js";
 import { comparison } from "./compare.js";
@@ -10,50 +10,51 @@ import { ranking } from "./ranking.js";
 import { readingPane } from "./reading.js";
 import { rewrite } from "./router.js";
 import { fromQuery, narrow, toHash, toggleCompare } from "./state.js";
-import { walker } from "./walking.js";
 import { whyNot } from "./whynot.js";
 
 const DEBOUNCE_MS = 120;
 const SETTLED_MS = 1500;
 const NO_FACETS = { categories: [], tags: [], scopes: [], roots: [], sources: ["keyword", "vector"] };
 
+let opened = null; // the id of the result that was opened last
+
 /** Fills `root` with the view. */
 export async function show(root, params, app) {
-  const desk = { app, facets: NO_FACETS, state: fromQuery(params.query, app.settings.search), change };
+  const view = { app, facets: NO_FACETS, state: fromQuery(params.query, app.settings.search), change };
   let timer = null;
   let written = 0;
   let stage = null;
 
   const field = h("input", { type: "search", id: "q", name: "q", autocomplete: "off", spellcheck: "false",
-    enterkeyhint: "search", placeholder: "Search your memory", value: desk.state.q,
-    on: { input: () => change(() => (desk.state.q = field.value), { wait: true }), keydown: fieldKey } });
+    enterkeyhint: "search", placeholder: "Search your memory", value: view.state.q,
+    on: { input: () => change(() => (view.state.q = field.value), { wait: true }), keydown: fieldKey } });
   const form = h("form", { class: "ask", role: "search", on: { submit: (event) => event.preventDefault() } },
     h("label", { class: "hidden", for: "q" }, "Search"), field, h("kbd", { "aria-hidden": "true" }, "/"));
   const compareButton = button("Compare", compare, { title: "Two rankings side by side (c)" });
   const stagePlace = h("div", { class: "stage" });
 
-  Object.assign(desk, {
-    unfilter: () => change(() => (desk.state.filters = {})),
-    anyScope: () => change(() => narrow(desk.state, "any_scope", true)),
+  Object.assign(view, {
+    unfilter: () => change(() => (view.state.filters = {})),
+    anyScope: () => change(() => narrow(view.state, "any_scope", true)),
     askWhy: () => why.toggle(true),
     keep: (side) => change(() => {
-      desk.state.knobs.one = { ...desk.state.knobs[side] };
-      desk.state.compare = false;
+      view.state.knobs.one = { ...view.state.knobs[side] };
+      view.state.compare = false;
     }),
   });
-  const narrowing = filters(desk);
-  const why = whyNot(desk);
-  const tune = tuning(desk);
+  const narrowing = filters(view);
+  const why = whyNot(view);
+  const tune = tuning(view);
   const walk = walker(stagePlace, field);
 
   replace(root, h("h1", { class: "hidden" }, "Search"), form,
     h("div", { class: "tools" }, narrowing.button, tune.button, compareButton, why.button, narrowing.chips),
     narrowing.element, tune.element, why.element, stagePlace);
 
-  /** Every change of what is shown goes through here: the address, the controls, and the question asked again. */
+  /** Every change goes through here: it updates the address and the controls, and searches again. */
   function change(make, { wait = false, search = true } = {}) {
     make();
-    desk.typing = wait; // the last word may not be complete yet
+    view.typing = wait; // the last word may not be complete yet
     refresh();
     if (!search) return address();
     clearTimeout(timer);
@@ -61,7 +62,7 @@ export async function show(root, params, app) {
     else settle();
   }
 
-  /** The address is written as seldom as the question is asked: browsers refuse a hundred changes in a row. */
+  /** The address is written only when a search is sent: browsers refuse a hundred changes in a row. */
   function settle() {
     timer = null;
     address();
@@ -69,16 +70,16 @@ export async function show(root, params, app) {
   }
 
   function address() {
-    rewrite(toHash(desk.state), { push: Date.now() - written > SETTLED_MS });
+    rewrite(toHash(view.state), { push: Date.now() - written > SETTLED_MS });
     written = Date.now();
     window.dispatchEvent(new Event("recollect:address"));
   }
 
   function refresh() {
-    if (document.activeElement !== field) field.value = desk.state.q;
-    document.title = desk.state.q.trim() ? `${desk.state.q.trim().slice(0, 60)} · Recollect` : "Search · Recollect";
-    compareButton.setAttribute("aria-pressed", String(desk.state.compare));
-    if (stage?.compare !== desk.state.compare) setStage();
+    if (document.activeElement !== field) field.value = view.state.q;
+    document.title = view.state.q.trim() ? `${view.state.q.trim().slice(0, 60)} · Recollect` : "Search · Recollect";
+    compareButton.setAttribute("aria-pressed", String(view.state.compare));
+    if (stage?.compare !== view.state.compare) setStage();
     stage.update();
     narrowing.update();
     tune.update();
@@ -87,13 +88,13 @@ export async function show(root, params, app) {
 
   function setStage() {
     stage?.stop();
-    const { compare: two } = desk.state;
-    stage = { ...(two ? comparison(desk) : single(desk, walk.restore)), compare: two };
+    const { compare: two } = view.state;
+    stage = { ...(two ? comparison(view) : single(view, walk.restore)), compare: two };
     replace(stagePlace, stage.element);
   }
 
   function compare() {
-    change(() => toggleCompare(desk.state, app.settings.search));
+    change(() => toggleCompare(view.state, app.settings.search));
   }
 
   function fieldKey(event) {
@@ -109,20 +110,20 @@ export async function show(root, params, app) {
     }
   }
 
-  /** Enter does not wait: the answer, and the focus on its first result, unless one types on. */
+  /** Enter searches at once and moves the focus to the first result, unless the user types on. */
   async function answerNow() {
     const words = field.value;
-    desk.typing = false;
+    view.typing = false;
     clearTimeout(timer);
     await settle();
     if (field.value === words && document.activeElement === field) walk.first();
   }
 
   function escape() {
-    if (desk.state.why !== null) why.toggle(false);
+    if (view.state.why !== null) why.toggle(false);
     else if (!narrowing.element.hidden) narrowing.toggle(false);
     else if (!tune.element.hidden) tune.toggle(false);
-    else if (desk.state.compare) compare();
+    else if (view.state.compare) compare();
     else return false;
   }
 
@@ -145,11 +146,11 @@ export async function show(root, params, app) {
   async function loadFacets() {
     try {
       const any_scope = app.settings.caller.owner || null;
-      desk.facets = { ...NO_FACETS, ...(await app.api.get("/v1/facets", { any_scope })) };
+      view.facets = { ...NO_FACETS, ...(await app.api.get("/v1/facets", { any_scope })) };
       stage?.update();
       narrowing.update();
     } catch {
-      desk.facets = NO_FACETS; // filters can be typed without suggestions
+      view.facets = NO_FACETS; // filters can be typed without suggestions
     }
   }
 
@@ -168,9 +169,9 @@ export async function show(root, params, app) {
   }
   done.update = (next) => {
     const state = fromQuery(next.query, app.settings.search);
-    if (toHash(state) === toHash(desk.state)) return;
-    desk.state = state;
-    field.value = desk.state.q;
+    if (toHash(state) === toHash(view.state)) return;
+    view.state = state;
+    field.value = view.state.q;
     written = 0;
     refresh();
     stage.run();
@@ -179,14 +180,14 @@ export async function show(root, params, app) {
 }
 
 /** One ranking, and the note of the result that has the focus beside it. */
-function single(desk, heard) {
-  const pane = readingPane(desk.app);
+function single(view, onAnswer) {
+  const pane = readingPane(view.app);
   const wide = matchMedia("(min-width: 64rem)");
-  const ranked = ranking(desk, "one", { blank: () => blankPage(desk), heard: (answer) => {
+  const ranked = ranking(view, "one", { blank: () => blankPage(view), onAnswer: (answer) => {
     const [first] = answer?.results ?? [];
     if (first && wide.matches) pane.show(first, answer.matched);
     else pane.clear();
-    heard(answer);
+    onAnswer(answer);
   } });
   const choose = (event) => {
     const id = event.target.closest?.("[data-id]")?.dataset.id;
@@ -200,8 +201,8 @@ function single(desk, heard) {
 }
 
 /** The controls of the ranking, behind one button that says how many were changed. */
-function tuning(desk) {
-  const panel = controls(desk, "one");
+function tuning(view) {
+  const panel = controls(view, "one");
   const element = h("section", { class: "panel", id: "ranking", "aria-label": "How results are ranked", hidden: true },
     panel.element);
   const opener = button("Ranking", () => toggle(), { "aria-expanded": "false", "aria-controls": "ranking",
@@ -213,10 +214,44 @@ function tuning(desk) {
   }
   function update() {
     panel.update();
-    const changed = Object.keys(desk.state.knobs.one).length;
+    const changed = Object.keys(view.state.knobs.one).length;
     opener.textContent = changed ? `Ranking, ${changed} changed` : "Ranking";
-    opener.hidden = desk.state.compare;
-    if (desk.state.compare && !element.hidden) toggle(false);
+    opener.hidden = view.state.compare;
+    if (view.state.compare && !element.hidden) toggle(false);
   }
   return { element, button: opener, toggle, update };
+}
+
+/** Moves the focus through the titles of the results, so that Enter opens one. Back from a record, it is on its result. */
+function walker(place, field) {
+  const titles = () => [...place.querySelectorAll(".result-title, .newest a")];
+  const to = (title) => {
+    title.focus({ preventScroll: true });
+    title.closest("li").scrollIntoView({ block: "nearest" });
+  };
+  place.addEventListener("click", (event) => {
+    opened = event.target.closest?.(".result-title")?.closest("[data-id]").dataset.id ?? opened;
+  });
+
+  return {
+    first() {
+      const [title] = titles();
+      if (title) to(title);
+      return title !== undefined;
+    },
+    step(by) {
+      const all = titles();
+      const here = all.findIndex((title) => title.closest("li").contains(document.activeElement));
+      if (here + by < 0) field.focus();
+      else if (all[here + by]) to(all[here + by]);
+      else if (here < 0 && all.length) to(all[0]);
+      return all.length > 0;
+    },
+    expects: () => opened !== null,
+    restore() {
+      const item = opened && place.querySelector(`[data-id="${CSS.escape(opened)}"]`);
+      opened = null;
+      if (item) requestAnimationFrame(() => to(item.querySelector(".result-title")));
+    },
+  };
 }

@@ -1,17 +1,17 @@
-// What the search view shows, and its address: everything that was chosen is in the hash, nothing else is.
+// The state of the search view, and its address: the hash holds everything that was chosen.
 
 import { FILTERS, KNOBS, parseValue } from "./knobs.js";
 
 const SCOPE = ["user", "agent", "session"];
 const SIDES = { one: "", a: "a.", b: "b." };
 
-/** The state an address means. `knobs` holds what differs from the defaults: of one ranking, and of two compared. */
+/** The state of an address. `knobs` holds the options that differ from the defaults: of one ranking, and of two. */
 export function fromQuery(query, defaults) {
   const state = { q: query.get("q") ?? "", filters: {}, compare: query.has("compare"), knobs: { one: {}, a: {}, b: {} },
     why: query.get("why") };
   for (const { name, kind } of FILTERS) {
-    const given = query.getAll(name).filter(Boolean);
-    if (given.length) state.filters[name] = kind === "names" ? given : kind === "switch" ? true : given[0];
+    const values = query.getAll(name).filter(Boolean);
+    if (values.length) state.filters[name] = kind === "names" ? values : kind === "switch" ? true : values[0];
   }
   for (const [side, prefix] of Object.entries(SIDES)) {
     for (const { name } of KNOBS) {
@@ -43,14 +43,14 @@ export function request(state, side) {
   return { query: state.q, ...state.knobs[side], ...filters, ...(Object.keys(scope).length ? { scope } : {}) };
 }
 
-/** Sets a knob; what equals the default is no change. */
+/** Sets an option; a value that equals the default is removed. */
 export function turn(state, side, name, value, defaults) {
   const same = JSON.stringify(value ?? null) === JSON.stringify(defaults[name] ?? null);
   if (same) delete state.knobs[side][name];
   else state.knobs[side][name] = value;
 }
 
-/** Sets a filter; nothing, or an empty list, takes it away. */
+/** Sets a filter; an empty value removes it. */
 export function narrow(state, name, value) {
   if (value === null || value === undefined || value === "" || value === false || value.length === 0) {
     delete state.filters[name];
@@ -66,7 +66,7 @@ export function apply(state, side, change, defaults) {
   }
 }
 
-/** Begins or ends the comparison; it begins with one's own ranking against RRF, unless two were chosen before. */
+/** Begins or ends the comparison. It begins with the user's ranking against RRF, unless two were chosen before. */
 export function toggleCompare(state, defaults) {
   state.compare = !state.compare;
   const { one, a, b } = state.knobs;

@@ -1,7 +1,7 @@
-// How the store is: what it holds, how current its indexes are, how its sources do, how fast it answers.
+// The state of the store: what it holds, how current its indexes are, how its sources do, how fast it answers.
 
 import { bucketWords, fitted, histogram, table } from "./charts.js";
-import { h, replace } from "./dom.js";
+import { card, folded, h, replace } from "./dom.js";
 import { indexing } from "./indexing.js";
 import { bytes, count, lasting, moment, several, took } from "./moments.js";
 
@@ -21,68 +21,52 @@ export async function show(root, params, app) {
   };
   const job = indexing(app, () => turn(0));
   const owned = {
-    sources: section("sources", "Sources", places.sources),
-    latency: section("latency", "Search time", places.latency.node),
+    sources: card("sources", "Sources", places.sources),
+    latency: card("latency", "Search time", places.latency.node),
   };
-  const state = { timer: null, alive: true, at: null };
+  let timer = null;
+  let alive = true;
+  let at = null;
   const turn = (ms) => {
-    clearTimeout(state.timer);
-    if (state.alive) state.timer = setTimeout(tick, ms);
+    clearTimeout(timer);
+    if (alive) timer = setTimeout(tick, ms);
   };
   const tick = async () => {
-    if (document.hidden && state.at) return turn(REST_MS);
+    if (document.hidden && at) return turn(REST_MS);
     try {
       const status = await app.api.get("/v1/status");
-      if (!state.alive) return undefined;
+      if (!alive) return undefined;
       fill(places, status, app);
       for (const [name, part] of Object.entries(owned)) part.hidden = !Object.keys(status[name] ?? {}).length;
       job.update(status.index);
-      state.at = new Date();
-      tell(places.seen, `As of ${state.at.toLocaleTimeString("en-GB")}.`);
+      at = new Date().toLocaleTimeString("en-GB");
+      setText(places.seen, `As of ${at}.`);
       return turn(status.index?.state === "running" ? BUSY_MS : REST_MS);
     } catch (error) {
-      if (!state.at) throw error;
-      tell(
-        places.seen,
-        `The server does not answer (${error.message}); these figures are of ${state.at.toLocaleTimeString("en-GB")}.`,
-      );
+      if (!at) throw error;
+      setText(places.seen, `The server does not answer (${error.message}); these figures are of ${at}.`);
       return turn(REST_MS);
     }
   };
   const now = () => turn(0);
   await tick();
   window.addEventListener("recollect:changed", now);
-  replace(
-    root,
-    h(
-      "div",
-      { class: "status" },
-      h("h1", null, "Status"),
-      places.size,
-      section("lag", "Indexes", places.lag, job.node),
-      owned.sources,
-      owned.latency,
-      section("server", "Server", places.server),
-      places.seen,
-    ),
-  );
+  replace(root, h("div", { class: "status" },
+    h("h1", null, "Status"),
+    places.size,
+    card("lag", "Indexes", places.lag, job.node),
+    owned.sources,
+    owned.latency,
+    card("server", "Server", places.server),
+    places.seen));
   return () => {
-    state.alive = false;
-    clearTimeout(state.timer);
+    alive = false;
+    clearTimeout(timer);
     window.removeEventListener("recollect:changed", now);
   };
 }
 
-function section(name, title, ...inside) {
-  return h(
-    "section",
-    { class: "card", "aria-labelledby": `${name}-title` },
-    h("h2", { id: `${name}-title` }, title),
-    inside,
-  );
-}
-
-function tell(place, words) {
+function setText(place, words) {
   if (place.textContent !== words) place.textContent = words;
 }
 
@@ -98,11 +82,9 @@ function fill(places, status, app) {
     ["Files", status.files],
   ];
   const known = tiles.filter(([, number]) => number !== undefined);
-  replace(
-    places.size,
+  replace(places.size,
     known.map(([name, number]) => tile(name, count(number), { figure: name })),
-    status.bytes === undefined ? null : tile("On disk", bytes(status.bytes), { figure: "Bytes", bytes: status.bytes }),
-  );
+    status.bytes === undefined ? null : tile("On disk", bytes(status.bytes), { figure: "Bytes", bytes: status.bytes }));
   replace(places.lag, lag(status));
   replace(places.sources, (status.sources ?? []).map(source));
   places.latency.update(status.latency?.search);
@@ -117,30 +99,16 @@ function pairs(rows) {
   return rows.filter(([, value]) => value).map(([name, value]) => [h("dt", null, name), h("dd", null, value)]);
 }
 
-function lag(status) {
-  const { vectors, keyword_lag: behind } = status;
-  const model = vectors.embedder
-    ? [h("code", null, vectors.embedder), vectors.dimension ? `, ${vectors.dimension} numbers each` : ""]
-    : "none: search is by words alone";
-  const missing = vectors.embedder
-    ? health(
-        vectors.without === 0,
-        vectors.without ? `${several(vectors.without, "record")} without one` : "every record has one",
-      )
-    : null;
-  return h(
-    "dl",
-    { class: "known" },
-    pairs([
-      [
-        "Keyword index",
-        behind !== undefined &&
-          health(behind === 0, behind ? `${several(behind, "change")} behind; the next search catches up` : "current"),
-      ],
-      ["Vectors", missing],
-      ["Model", model],
-    ]),
-  );
+function lag({ vectors, keyword_lag: behind }) {
+  const missing = vectors.without ? `${several(vectors.without, "record")} without one` : "every record has one";
+  const late = behind ? `${several(behind, "change")} behind; the next search catches up` : "current";
+  return h("dl", { class: "known" }, pairs([
+    ["Keyword index", behind !== undefined && health(behind === 0, late)],
+    ["Vectors", vectors.embedder && health(vectors.without === 0, missing)],
+    ["Model", vectors.embedder
+      ? [h("code", null, vectors.embedder), vectors.dimension ? `, ${vectors.dimension} numbers each` : ""]
+      : "none: search is by words alone"],
+  ]));
 }
 
 function health(good, words) {
@@ -150,20 +118,15 @@ function health(good, words) {
 function source(one) {
   const words = { ok: "answers", resting: "is left alone for now", failing: "fails" }[one.state] ?? one.state;
   const more = [one.failures ? several(one.failures, "failure") : "", one.reason ?? ""].filter(Boolean).join(": ");
-  return h(
-    "li",
-    { class: "source-row" },
+  return h("li", { class: "source-row" },
     h("span", { class: `health health-${one.state}` }, h("bdi", { class: "source-name" }, one.name), ` ${words}`),
     one.kind && one.kind !== one.name ? h("span", { class: "quiet" }, one.kind) : null,
     more ? h("p", { class: "source-why", dir: "auto" }, more) : null,
-    one.until ? h("p", { class: "quiet" }, "asked again ", moment(one.until)) : null,
-  );
+    one.until ? h("p", { class: "quiet" }, "asked again ", moment(one.until)) : null);
 }
 
 function server(status, app) {
-  const scope = Object.entries(status.scope ?? {})
-    .map(([part, name]) => `${part} ${name}`)
-    .join(", ");
+  const scope = Object.entries(status.scope ?? {}).map(([part, name]) => `${part} ${name}`).join(", ");
   return [
     ["Version", app.settings.version],
     ["Up for", lasting(status.uptime_s ?? 0)],
@@ -180,51 +143,27 @@ function latency() {
   const words = h("p");
   const drawing = h("div");
   const figures = h("div");
-  const details = h("details", { class: "figures", hidden: true }, h("summary", null, "Show as a table"), figures);
+  const details = folded("Show as a table", figures, { hidden: true });
   let last = "";
   const update = (search) => {
     if (JSON.stringify(search ?? null) === last) return;
     last = JSON.stringify(search ?? null);
     details.hidden = !search?.count;
     if (!search?.count) {
-      tell(words, "No search since the server started.");
+      setText(words, "No search since the server started.");
       replace(drawing);
       return;
     }
-    const buckets = split(search);
-    tell(
-      words,
-      `${several(search.count, "search", "searches")}: half within ${took(search.p50_ms)}, 95 of 100 within ${took(search.p95_ms)}.`,
-    );
-    replace(
-      drawing,
-      fitted((width) =>
-        histogram(
-          trim(buckets),
-          [
-            { name: "p50", ms: search.p50_ms },
-            { name: "p95", ms: search.p95_ms },
-          ],
-          width,
-        ),
-      ),
-    );
-    replace(
-      figures,
-      table(
-        "Searches by duration",
-        ["time", "searches"],
-        buckets.map((one) => bucketWords(one).split(": ")),
-        { region: "Searches by duration" },
-      ),
-    );
+    const { buckets: counts, p50_ms: half, p95_ms: most } = search;
+    const buckets = counts.map((one, at) => ({ from: at ? counts[at - 1].le_ms : 0, to: one.le_ms, count: one.count }));
+    const marks = [{ name: "p50", ms: half }, { name: "p95", ms: most }];
+    const searches = several(search.count, "search", "searches");
+    setText(words, `${searches}: half within ${took(half)}, 95 of 100 within ${took(most)}.`);
+    replace(drawing, fitted((width) => histogram(trim(buckets), marks, width)));
+    const rows = buckets.map((one) => bucketWords(one).split(": "));
+    replace(figures, table("Searches by duration", ["time", "searches"], rows));
   };
   return { node: h("div", null, words, drawing, details), update };
-}
-
-/** Buckets as {from, to, count}; the last one has no upper bound. */
-function split({ buckets }) {
-  return buckets.map((one, at) => ({ from: at ? buckets[at - 1].le_ms : 0, to: one.le_ms, count: one.count }));
 }
 
 /** Without the empty buckets at either end, but for one; and not so few that one fills the page. */

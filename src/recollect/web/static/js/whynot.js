@@ -1,4 +1,4 @@
-// "Why not…?": what became of a record that was expected, and the change that brings it back.
+// "Why not…?": why a record is missing from the results, and the change that brings it back.
 
 import { button, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
@@ -16,58 +16,54 @@ const LOST_AT = {
 };
 
 /** The panel: `element`, `button`, `update()`, `toggle()`. What is asked about is in the address. */
-export function whyNot(desk) {
+export function whyNot(view) {
   const opener = button("Why not…?", () => toggle(), { "aria-expanded": "false", "aria-controls": "why-not",
     title: "Why is a record not there? (w)" });
   const answer = h("div", { class: "verdict", "aria-live": "polite" });
-  const pick = picker(desk, ask);
+  const pick = picker(view, ask);
   const element = h("section", { class: "panel why-not", id: "why-not", "aria-label": "Why not", hidden: true },
     pick.element, answer);
   let running = null;
   let last = null;
   let timer = 0;
 
-  function toggle(open = desk.state.why === null) {
-    desk.change(() => {
-      desk.state.why = open ? "" : null;
-    }, { search: false });
+  function toggle(open = view.state.why === null) {
+    ask(open ? "" : null);
     if (open) pick.focus();
     else opener.focus();
   }
 
   function ask(target) {
-    desk.change(() => {
-      desk.state.why = target;
-    }, { search: false });
+    view.change(() => (view.state.why = target), { search: false });
   }
 
   function update() {
-    const { why, q } = desk.state;
+    const { why, q } = view.state;
     element.hidden = why === null;
     opener.setAttribute("aria-expanded", String(why !== null));
     pick.show(why ?? "");
-    const side = desk.state.compare ? "a" : "one";
-    const asked = { ...request(desk.state, side), target: why };
-    const key = why && q.trim() ? JSON.stringify(asked) : why ? "unasked" : "";
+    const side = view.state.compare ? "a" : "one";
+    const body = { ...request(view.state, side), target: why };
+    const key = why && q.trim() ? JSON.stringify(body) : why ? "unasked" : "";
     if (key === last) return;
     last = key;
     running?.abort();
     running = null;
     clearTimeout(timer);
-    if (why && q.trim()) timer = setTimeout(() => look(asked, side), WAIT_MS);
+    if (why && q.trim()) timer = setTimeout(() => look(body, side), WAIT_MS);
     else replace(answer, why ? h("p", { class: "quiet" }, "Ask something first; then it can be looked for.") : null);
   }
 
-  async function look(asked, side) {
+  async function look(body, side) {
     running?.abort();
     const mine = (running = new AbortController());
     answer.setAttribute("aria-busy", "true");
     try {
-      const verdict = await desk.app.api.post("/v1/why-not", asked, { signal: mine.signal });
-      if (mine === running) replace(answer, told(desk, side, verdict));
+      const verdict = await view.app.api.post("/v1/why-not", body, { signal: mine.signal });
+      if (mine === running) replace(answer, explained(view, side, verdict));
     } catch (error) {
       if (mine === running && !mine.signal.aborted) {
-        replace(answer, failure(error, mayPass(error) ? () => look(asked, side) : null));
+        replace(answer, failure(error, mayPass(error) ? () => look(body, side) : null));
       }
     } finally {
       if (mine === running) answer.removeAttribute("aria-busy");
@@ -82,22 +78,22 @@ export function whyNot(desk) {
   return { element, button: opener, update, toggle, stop };
 }
 
-function told(desk, side, verdict) {
-  const found = verdict.stage === "found";
+function explained(view, side, verdict) {
+  const isFound = verdict.stage === "found";
   const change = Object.entries(verdict.change ?? {});
-  return h("div", { class: found ? "told found" : "told" },
+  return h("div", { class: isFound ? "told found" : "told" },
     verdict.record ? h("p", { class: "told-what" },
       h("a", { href: addressOf(verdict.record), dir: "auto" }, titleOf(verdict.record))) : null,
     route(verdict.stage),
-    found ? h("p", { class: "told-reason" }, h("b", null, "It is in the results"), `, at rank ${verdict.rank}.`)
+    isFound ? h("p", { class: "told-reason" }, h("b", null, "It is in the results"), `, at rank ${verdict.rank}.`)
       : h("p", { class: "told-reason" }, h("b", null, `Removed by ${verdict.stage}: `), h("bdi", null, verdict.reason)),
     placesTable(verdict.sources),
-    change.length ? mend(desk, side, verdict.change) : null,
+    change.length ? mend(view, side, verdict.change) : null,
     verdict.advice ? h("p", { class: "advice" }, h("b", null, "What to do: "), h("bdi", null, verdict.advice)) : null,
-    desk.state.compare ? h("p", { class: "quiet" }, "Searched in ranking A.") : null);
+    view.state.compare ? h("p", { class: "quiet" }, "Searched in ranking A.") : null);
 }
 
-/** The way through a search, and how far the record came. */
+/** The steps of a search, and the one at which the record was lost. */
 function route(stage) {
   const at = LOST_AT[stage];
   if (at === undefined) return null;
@@ -121,19 +117,19 @@ function placesTable(sources) {
       h("th", { scope: "col", class: at > 0 && at < 4 ? "figure" : null }, head)))), h("tbody", null, rows)));
 }
 
-function mend(desk, side, change) {
-  const now = { ...desk.app.settings.search, ...desk.state.knobs[side], ...desk.state.filters };
+function mend(view, side, change) {
+  const now = { ...view.app.settings.search, ...view.state.knobs[side], ...view.state.filters };
   const doApply = () => {
-    desk.change(() => apply(desk.state, side, change, desk.app.settings.search));
-    desk.app.toast("Applied");
+    view.change(() => apply(view.state, side, change, view.app.settings.search));
+    view.app.toast("Applied");
   };
   return h("div", { class: "mend" }, h("p", null, "This brings it back; it was tried."),
     h("ul", { "aria-label": "The change that returns it" }, Object.entries(change).map(([name, value]) =>
-      h("li", { class: "chip" }, h("b", null, name), " ", said(now[name]), " → ", h("b", null, said(value))))),
+      h("li", { class: "chip" }, h("b", null, name), " ", words(now[name]), " → ", h("b", null, words(value))))),
     button("Apply", doApply, { class: "button primary" }));
 }
 
-function said(value) {
+function words(value) {
   if (value === null || value === undefined || value.length === 0) return "none";
   return typeof value === "object" && !Array.isArray(value) ? Object.values(value).join(", ") : String(value);
 }
