@@ -11,6 +11,7 @@ const STEPS = ["Store", "Filters", "Sources", "Fusion", "Threshold", "Diversity"
 const LOST_AT = {
   forgotten: 0, "not indexed": 0, changed: 0, missing: 0,
   scope: 1, as_of: 1, superseded: 1, expired: 1, category: 1, kind: 1, tag: 1, path: 1, since: 1, until: 1,
+  origin: 1, author: 1, author_session: 1, phrase: 1, required: 1, without: 1,
   fetch_k: 2, weight: 2, trust: 2, unmatched: 2,
   duplicate: 3, threshold: 4, confidence: 4, mmr: 5, limit: 6, found: 7,
 };
