@@ -3,8 +3,9 @@
 import { button, focused, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
 import { legend, resultList, traceLine } from "./results.js";
+import { recordHash } from "./recordtext.js";
 import { request } from "./state.js";
-import { addressOf, number, plural } from "./words.js";
+import { number, plural } from "./words.js";
 
 /** The ranking of one side of the desk: `element`, `run()`, `stop()`, and the last `answer`. */
 export function ranking(desk, side, { compact = false, label = "Results", blank, heard = () => {} } = {}) {
@@ -98,7 +99,7 @@ function nothing(desk, closest) {
   }
   advice.push(button("Why not…?", desk.askWhy));
   const words = closest ? [`No result reaches the minimum confidence. Closest, with ${number(closest.confidence)}: `,
-    h("a", { href: addressOf(closest) }, h("bdi", null, closest.name))]
+    h("a", { href: recordHash(closest.id) }, h("bdi", null, closest.name))]
     : narrowed ? "No record that passes the filters matches." : "No source has a match.";
   return h("div", { class: "blank" }, h("h2", null, "No results"), h("p", { class: "quiet" }, words),
     h("div", { class: "row" }, advice));

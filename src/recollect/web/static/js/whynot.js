@@ -3,8 +3,9 @@
 import { button, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
 import { picker } from "./picker.js";
+import { recordHash } from "./recordtext.js";
 import { apply, request } from "./state.js";
-import { addressOf, number, sourceClass, titleOf } from "./words.js";
+import { number, sourceClass, titleOf } from "./words.js";
 
 const WAIT_MS = 120;
 const STEPS = ["Store", "Filters", "Sources", "Fusion", "Threshold", "Diversity", "Limit", "Answer"];
@@ -88,7 +89,7 @@ function told(desk, side, verdict) {
   const change = Object.entries(verdict.change ?? {});
   return h("div", { class: found ? "told found" : "told" },
     verdict.record ? h("p", { class: "told-what" },
-      h("a", { href: addressOf(verdict.record), dir: "auto" }, titleOf(verdict.record))) : null,
+      h("a", { href: recordHash(verdict.record.id), dir: "auto" }, titleOf(verdict.record))) : null,
     route(verdict.stage),
     found ? h("p", { class: "told-reason" }, h("b", null, "It is in the results"), `, at rank ${verdict.rank}.`)
       : h("p", { class: "told-reason" }, h("b", null, `Removed by ${verdict.stage}: `), h("bdi", null, verdict.reason)),
