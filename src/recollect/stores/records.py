@@ -169,10 +169,11 @@ class SqlFiles(SqlPart, Files):
 
     def linking(self, words: Collection[str], where: Filter) -> list[Record]:
         condition, values = self._database.dialect.matching(where)
-        mentioned = " OR ".join(["text ILIKE %s"] * len(words))
-        sql = f"{self._database.dialect.select} WHERE {condition} AND ({mentioned})"
+        # The order is that of their cost: many texts have no `[`, and case is compared in ASCII only.
+        mentioned = " OR ".join(['text COLLATE "C" ILIKE %s'] * len(words))
+        sql = f"""{self._database.dialect.select} WHERE {condition} AND text COLLATE "C" LIKE %s AND ({mentioned})"""
         with self._database.read(reader(self._scope, where)) as connection:
-            rows = connection.execute(sql, [*values, *(f"%[%{word}%" for word in words)])
+            rows = connection.execute(sql, [*values, "%[%", *(f"%[%{word}%" for word in words)])
             return [from_row(row) for row in rows]
 
     def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
