@@ -38,6 +38,7 @@ _OPERATOR = rf"""(?:
 _MAY_HAVE = re.compile(r'["“„*:]|(?:^|\s)-')
 _JOINS = ("AND", "OR", "NOT")
 _MAY_JOIN = re.compile(rf"(?<![^\s(])(?:{'|'.join(_JOINS)})(?!\S)")
+_BRACKETED = re.compile(r"(?=\S)(\(*)(\S*?)(?:(\)+)[.,;:!?]*)?(?!\S)")
 _STRESSED_AFTER = re.compile(  # NOT excludes nothing there: "does NOT work"
     r"(?i:if|why|am|are|can|could|did|do|does|had|has|have|is|may|might|must|shall|should|was|were|will|would)"
 )
@@ -68,24 +69,28 @@ class ParsedQuery(NamedTuple):
 
 def parse(text: str) -> ParsedQuery:
     """The parts of a query. Never fails: what is no operator is text."""
-    question = text.rstrip().endswith("?")
-    joins = _MAY_JOIN.search(text) is not None and not question
-    if len(text) > LONGEST or "\n" in text or not (joins or _MAY_HAVE.search(text)):
+    if len(text) > LONGEST or "\n" in text:
         return ParsedQuery((QueryPart("text", text, text),))
-    if not joins:
-        return _parse(text, question)
-    parsed = _parse(text, question, before=r"(?<![^\s(])")
+    if _MAY_JOIN.search(text) and not text.rstrip().endswith("?"):
+        return _joined(text)
+    return _parse(text) if _MAY_HAVE.search(text) else ParsedQuery((QueryPart("text", text, text),))
+
+
+def _joined(text: str) -> ParsedQuery:
+    """The parts of a query with AND, OR or NOT. If these cannot be read, they are plain text."""
+    parsed = _parse(text, before=r"(?<![^\s(])")
     try:
-        joined = _Joins(text, parsed.parts)
-        return ParsedQuery(tuple(joined.parts()), (*parsed.notes, *joined.notes))
+        joins = _Joins(text, parsed.parts)
+        return ParsedQuery(tuple(joins.parts()), (*parsed.notes, *joins.notes))
     except _NotJoined as reason:
-        parsed = _parse(text, question)
+        parsed = _parse(text)
         return ParsedQuery(parsed.parts, (*parsed.notes, f"{reason.operator} is plain text: {reason}"))
 
 
-def _parse(text: str, question: bool, before: str = r"(?<!\S)") -> ParsedQuery:
+def _parse(text: str, before: str = r"(?<!\S)") -> ParsedQuery:
     """The parts of a query without AND, OR and NOT; `before` is a pattern of what stands before an operator."""
     parts, notes, end = list[QueryPart](), list[str](), 0
+    question = text.rstrip().endswith("?")
     for match in re.finditer(before + _OPERATOR, text, re.VERBOSE):
         if question and not match["field"]:  # it may name a title in quotation marks, which the answer need not do
             continue
@@ -268,32 +273,21 @@ def _is_stressed(before: str, after: str) -> bool:
 
 
 def _tokens(text: str, parts: Sequence[QueryPart]) -> Iterator[_Token]:
-    at = 0
+    """The operators, and the words of the rest without the parentheses around them."""
+    end = 0
     for part in parts:
-        at = text.index(part.raw, at)
-        if part.kind == "text":
-            for word in re.finditer(r"\S+", part.raw):
-                yield from _word_tokens(text, at + word.start(), at + word.end())
-        else:
-            yield _Token(part, at)
-        at += len(part.raw)
-
-
-def _word_tokens(text: str, start: int, end: int) -> Iterator[_Token]:
-    """A word, and the parentheses around it; those of `f(x)` are part of it."""
-    while start < end and text[start] == "(":
-        yield _Token(QueryPart("text", "(", "("), start, "(")
-        start += 1
-    word = text[start:end]
-    inner = closed if (closed := word.rstrip(".,;:!?")).endswith(")") else word
-    end = start + len(inner)
-    while inner.endswith(")") and inner.count(")") > inner.count("("):
-        inner = inner[:-1]
-    if inner:
-        is_join = inner in _JOINS and not (inner == "NOT" and _is_stressed(text[:start], text[end:]))
-        yield _Token(QueryPart("text", inner, inner), start, inner if is_join else "")
-    for place in range(start + len(inner), end):
-        yield _Token(QueryPart("text", ")", ")"), place, ")")
+        start = text.index(part.raw, end)
+        end = start + len(part.raw)
+        if part.kind != "text":
+            yield _Token(part, start)
+            continue
+        for word in _BRACKETED.finditer(text, start, end):
+            at = word.start()
+            for piece in filter(None, (*word[1], word[2], *(word[3] or ""))):
+                stressed = piece == "NOT" and _is_stressed(text[:at], text[word.end() :])
+                is_join = piece in (*_JOINS, "(", ")") and not stressed
+                yield _Token(QueryPart("text", piece, piece), at, piece if is_join else "")
+                at += len(piece)
 
 
 # -- which records contain a wording -----------------------------------------------------------------------
