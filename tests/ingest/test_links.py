@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from recollect.ingest.links import LinkTargets, destinations, links_of, may_link, words_for
@@ -63,6 +65,19 @@ def test_a_link_that_is_an_item_or_a_field_has_its_relation():
         ("implements", "Search"), ("part of", "Plan"), ("see", "Note"), ("", "Task"), ("", "A"), ("", "B"),
         ("up", "Top"), ("up", "o.md"), ("", "Day"), ("", "Bare"), ("", "C"),
     ]  # fmt: skip
+
+
+def test_hostile_lines_take_no_time():
+    """A line of spaces, brackets or colons is read once."""
+    hostile = [
+        f"a{' ' * 50_000}b [[x]]",
+        f"- a [[x]]{' ' * 50_000}z",
+        f"- a [[x]] ({')' * 50_000}z",
+        "a:: " * 20_000 + "[[x]]",
+    ]
+    begun = time.process_time()
+    assert [len(links_of(text)) for text in hostile] == [1] * 4
+    assert time.process_time() - begun < 5
 
 
 FILES = {

@@ -26,8 +26,8 @@ _WIKILINK = re.compile(r"\[\[([^\[\]\n]+)\]\]")
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)  # the beginning of an address that is no path
 _WORD = re.compile(r"[A-Za-z0-9]+")
 # `implements [[Search]] (in part)` as an item of a list, and the field of Dataview `implements:: [[Search]]`
-_RELATION = re.compile(r"""(?:"([^"\n]+)"|'([^'\n]+)'|(\w[\w./-]*):?)\s+\[\[[^\[\]\n]+\]\]\s*(?:\([^\n]*\))?\s*""")
-_FIELD = re.compile(r"\s*(\w[^:\[\]()\n]*?)\s*::\s")
+_RELATION = re.compile(r"""(?:"([^"\n]+)"|'([^'\n]+)'|(\w[\w./-]*):?)\s+\[\[[^\[\]\n]+\]\](?:\s*\([^\n]*\))?\s*""")
+_FIELD = re.compile(r"\s*(\w[^:\[\]()\n]*)::\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _links_of(text: str) -> Iterator[NoteLink]:
 def _relation(line: str) -> str:
     """The name of the field that a line is; else an empty text."""
     match = _FIELD.match(line)
-    return match[1] if match else ""
+    return match[1].strip() if match else ""
 
 
 def _links(tokens: list[Any], line: int) -> Iterator[NoteLink]:
@@ -209,8 +209,7 @@ def words_for(path: str, title: str) -> set[str]:
     """
     note = PurePosixPath(unicodedata.normalize("NFC", path))
     names = [note.stem, *([note.parent.name] if note.stem.lower() in FOLDER_NOTES else [])]
-    if note.suffix.lower() in MARKDOWN and title:
-        names.append(unicodedata.normalize("NFC", title))
+    names += [unicodedata.normalize("NFC", title)] if title else []
     return {max(_WORD.findall(name), key=len, default="").lower() for name in names}
 
 
