@@ -116,6 +116,7 @@ def test_filters_are_columns_of_the_filter():
         "scope",
         "now",
         "phrases",
+        "required",
         "without",
         "written_since",
         "written_until",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.analysis import Analyzer
-from recollect.querylang import has_phrase, is_word, needed_terms, parse, term_of, unwanted
+from recollect.querylang import contained, has_phrase, is_word, needed_terms, parse, term_of
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,8 @@ from recollect.querylang import has_phrase, is_word, needed_terms, parse, term_o
         ('category:decision user:ada since:2w before:"last week"',
          ["category:decision", "user:ada", "since:2w", "before:last week"]),
         ('path:"my notes/a b.md" x', ["path:my notes/a b.md", "text:x"]),
+        ("queue NOT redis", ["text:queue", "without:redis"]),
+        ("NOT (redis OR kafka) queue", ["without:redis", "without:kafka", "text:queue"]),
     ],
 )  # fmt: skip
 def test_operators(query: str, parts: list[str]) -> None:
@@ -48,6 +50,45 @@ def test_plain_text(query: str) -> None:
     assert not parsed.notes
 
 
+@pytest.mark.parametrize(
+    ("query", "groups"),
+    [
+        ("redis OR postgres", [("redis", "postgres")]),
+        ("job queue redis OR postgres, or OR so", [("redis", "postgres"), ("or", "so")]),
+        ('"job queue" AND postgres', [("job queue",), ("postgres",)]),
+        ("redis AND queue OR kafka", [("redis", "kafka"), ("queue", "kafka")]),
+        ("redis AND (queue OR kafka) today", [("redis",), ("queue", "kafka")]),
+        ('(("two weeks" OR holiday) AND may), please', [("two weeks", "holiday"), ("may",)]),
+        ("(see below) redis OR kafka", [("redis", "kafka")]),
+        ("queue AND NOT redis", [("queue",)]),
+        ("queue AND -redis", [("queue",)]),
+    ],
+)
+def test_required_wordings(query: str, groups: list[tuple[str, ...]]) -> None:
+    """AND comes before OR, parentheses before both; words that nothing joins are text."""
+    parsed = parse(query)
+    assert [group for part in parsed.parts for group in part.groups] == groups
+    assert ("without" in [part.kind for part in parsed.parts]) is ("NOT" in query or "-" in query)
+    assert not parsed.notes
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "redis OR", "OR redis", "AND", "queue NOT", "TO BE OR NOT TO BE", "NOT (a AND b) c", "redis OR (job queue)",
+        "(redis OR kafka", "f(x) OR g(y)", "redis AND ...", " OR ".join(["aa AND bb"] * 7), "it does NOT work",
+        "404 NOT FOUND",
+    ],
+)  # fmt: skip
+def test_expressions_that_cannot_be_read_are_plain_text_with_a_note(query: str) -> None:
+    """A word may be missing, or NOT stresses a word; fields and phrases beside them still hold."""
+    parsed = parse(query)
+    assert [(part.kind, part.value) for part in parsed.parts] == [("text", query)]
+    assert len(parsed.notes) == 1
+    assert "plain text" in parsed.notes[0]
+    assert [part.kind for part in parse(f'{query} tag:work "x y"').parts if part.kind != "text"] == ["field", "phrase"]
+
+
 @pytest.mark.parametrize("query", ['"two weeks off', "rm -rf", '""', '"::"', 'well -"known', 'tag:""'])
 def test_broken_operators_are_plain_text_with_a_note(query: str) -> None:
     """What looks like an operator and is none is named."""
@@ -57,7 +98,10 @@ def test_broken_operators_are_plain_text_with_a_note(query: str) -> None:
     assert "plain text" in parsed.notes[0]
 
 
-@given(st.text(alphabet='"“”„-*: \nabtgusertag:é東1_.', max_size=60))
+@given(
+    st.text(alphabet='"“”„-*: \nabtgusertag:é東1_.', max_size=60)
+    | st.lists(st.sampled_from([*"ab().,", "AND", "OR", "NOT", "-red", '"a b"', "f(x)", "tag:x", "re*"])).map(" ".join)
+)
 def test_no_word_of_a_query_is_lost(query: str) -> None:
     """Whatever the query is, its parts stand in their order, and only white space is between them."""
     at = 0
@@ -113,7 +157,7 @@ def test_exclusions_are_compared_by_index_term() -> None:
     """`-install` excludes "installing"; a word with a hyphen is a phrase."""
     analyzer = Analyzer()
     text = "Installing is state of the art"
-    assert list(unwanted(["install", "redis", "state-of-the-art"], "", text, analyzer)) == [
+    assert list(contained(["install", "redis", "state-of-the-art"], "", text, analyzer)) == [
         "install",
         "state-of-the-art",
     ]

@@ -244,7 +244,7 @@ class SearchOptions:
         label="Sources",
     )  # fmt: skip
     plain: bool = option(
-        False, 'Read the query as plain text: no "phrases", -words, prefixes* and fields such as tag:work.',
+        False, 'Read the query as plain text: no "phrases", -words, prefixes*, AND, OR, NOT, fields such as tag:work.',
         group=DEPTH, places=(FLAG, HTTP),
     )  # fmt: skip
     typos: bool = option(

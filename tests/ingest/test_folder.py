@@ -52,6 +52,23 @@ def test_front_matter_and_flags_reach_the_records(memory, notes):
     assert not memory.search("tea").results
 
 
+def test_period_in_the_front_matter_is_that_of_the_chunks(memory, notes):
+    """After its last day a note is found only by a search as of a day before, and not as of one before its first."""
+    (notes / "old.md").write_text("---\nvalid_from: 2020-05-01\nvalid_until: 2020-06-30\ndate: 2021-01-01\n---\nTea.\n")
+    (notes / "now.md").write_text("---\nvalid_until: 9999-12-31\n---\nTea and milk.\n")
+    (notes / "odd.md").write_text("---\nvalid_from: spring\nvalid_until: [1]\n---\nTea with mint.\n")
+    memory.index(notes)
+    found = {Path(result.record.path).name for result in memory.search("tea").results}
+    assert found == {"now.md", "odd.md"}
+    for day, expected in (("2020-04-30", 0), ("2020-05-02", 1), ("2020-06-30T12:00:00Z", 1), ("2020-07-01", 0)):
+        assert len(memory.search("tea", as_of=day).results) == expected
+    (record,) = [one for one in memory.list(as_of="2020-06-01") if one.path.endswith("old.md")]
+    assert memory.why_not("tea", record.id).stage == "expired"
+    (notes / "old.md").write_text("---\nvalid_from: 2020-05-01\n---\nTea.\n")
+    memory.index(notes)
+    assert len(memory.search("tea").results) == 3
+
+
 def test_unusual_files_are_skipped_with_a_reason(memory, notes, tmp_path):
     """Hidden files silently; links, huge and binary files and pipes are named; any encoding is read."""
     (notes / "good.md").write_text("Good tea.\n")

@@ -45,6 +45,18 @@ def test_phrase_and_exclusion_hold_in_every_source(memory: Memory) -> None:
     assert {"redis", "postgres"} <= set(found(memory, 'job "job queue" -redis', plain=True))
 
 
+def test_joined_words_hold_in_every_source(memory: Memory) -> None:
+    """Of words that OR joins one must occur, of those that AND joins all; the other words only rank."""
+    assert set(found(memory, "queue redis OR postgres")) == {"redis", "postgres"}
+    assert found(memory, "boxes OR flats AND weeks") == ["moving"]
+    assert found(memory, 'queue AND "redis streams"') == ["redis"]
+    assert set(found(memory, '("two weeks off" OR stream) AND NOT boxes')) == {"mirela", "redis"}
+    assert found(memory, "jobs AND (redis OR postgres) NOT stream") == ["postgres"]
+    assert not found(memory, "redis AND postgres")
+    assert {"redis", "mirela"} <= set(found(memory, "redis AND weeks", plain=True))
+    assert memory.search("queue redis OR postgres").query.text == "queue redis postgres"
+
+
 def test_fields_become_filters(memory: Memory) -> None:
     """A field in the query does what the filter of its name does."""
     assert found(memory, "job queue tag:work") == found(memory, "job queue", tags="work")
@@ -57,7 +69,7 @@ def test_fields_become_filters(memory: Memory) -> None:
 
 def test_limit_is_a_prefix(memory: Memory) -> None:
     """Fewer results are the head of more."""
-    for query in ("job queue -redis", '"job queue"', "queue tag:work"):
+    for query in ("job queue -redis", '"job queue"', "job OR weeks", "queue tag:work"):
         assert found(memory, query, limit=1) == found(memory, query, limit=50)[:1]
 
 
@@ -91,6 +103,10 @@ def test_why_not_names_the_phrase_or_the_exclusion(memory: Memory) -> None:
     assert "'redis'" in verdict.reason
     assert verdict.change.get("plain") is True
     assert "redis" in found(memory, "job queue -redis", **verdict.change)
+    verdict = memory.why_not("queue AND (redis OR streams)", "postgres")
+    assert verdict.stage == "required"
+    assert "'redis' or 'streams'" in verdict.reason
+    assert "postgres" in found(memory, "queue AND (redis OR streams)", **verdict.change)
 
 
 def test_exclusion_leaves_statistics_of_the_rest(memory: Memory) -> None:

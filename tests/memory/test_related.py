@@ -71,6 +71,33 @@ def test_links_and_backlinks_of_a_file(vault: Memory, tmp_path: Path) -> None:
     assert beds.unresolved == ()
 
 
+def test_relations_have_types_and_notes_are_linked_by_title(opened: Memory, tmp_path: Path) -> None:
+    """As in a folder of basic-memory, where names of files differ from titles."""
+    notes = {
+        "search-engine.md": "---\ntitle: Search Engine\n---\n\nSee [[Ranking Rules]].\n\n## Relations\n\n"
+        "- implements [[Ranking Rules]]\n- 'part of' [[Product]] (v2)\n",
+        "rules.md": "# Ranking Rules\n\nup:: [[search engine]]\n",
+        "product.md": "# Product\n\nA product.\n",
+    }  # fmt: skip
+    opened.index(write(tmp_path / "bm", notes))
+    answer = opened.related("search-engine.md")
+    assert names(answer.links) == [
+        ("rules.md", "line 9: implements [[Ranking Rules]] and 1 more"),
+        ("product.md", "line 10: part of [[Product]]"),
+    ]
+    assert names(answer.backlinks) == [("rules.md", "line 3: up [[search engine]]")]
+    rows = answer.as_dict()
+    assert [row["relations"] for row in (*rows["links"], *rows["backlinks"])] == [["implements"], ["part of"], ["up"]]
+    assert [row.get("targets") for row in (*rows["links"], *rows["backlinks"])] == [
+        ["Ranking Rules"],
+        ["Product"],
+        None,
+    ]
+    assert names(opened.related("rules.md").backlinks) == [
+        ("search-engine.md", "line 9: implements [[Ranking Rules]] and 1 more")
+    ]
+
+
 def test_similar_notes_are_found_by_vectors(opened: Memory, tmp_path: Path) -> None:
     """Each file once, nearest first, never the note itself; without vectors there are none."""
     texts = {"a.md": "alder birch oak", "b.md": "alder birch elm", "c.md": "iron copper tin"}
@@ -186,7 +213,7 @@ def test_backlinks_are_all_links_reversed(memory: Memory, tmp_path: Path) -> Non
         notes[path] = "# T\n\n" + "\n\n".join(lines) + "\n"
     folder = write(tmp_path / "vault", notes)
     memory.index(folder, embed=False)
-    targets = LinkTargets({str(folder / path): str(folder) for path in paths})
+    targets = LinkTargets({str(folder / path): (str(folder), "T") for path in paths})
     expected: dict[str, set[str]] = {str(folder / path): set() for path in paths}
     for path, text in notes.items():
         source = str(folder / path)

@@ -27,7 +27,7 @@ DEFAULTS: Mapping[str, Any] = {
     "user": None, "agent": None, "session": None, "any_scope": False, "category": (), "tags": (), "kind": None,
     "origin": (), "author": (), "author_session": (),
     "path": None, "since": None, "until": None, "as_of": None, "superseded": False,
-    "phrases": (), "without": (),
+    "phrases": (), "without": (), "required": (),
 }  # fmt: skip
 
 HALF_LIVES = {"permanent": math.inf, "stable": 90.0, "active": 14.0, "session": 1.0, "checkpoint": 4 / 24}  # days
@@ -167,6 +167,7 @@ def obstacle(record: Record, o: Mapping[str, Any], now: datetime) -> str | None:
         "since": o["since"] and record.time < o["since"],
         "until": o["until"] and record.time >= o["until"],
         "phrase": not all(has_phrase(record, phrase) for phrase in o["phrases"]),
+        "required": not all(any(has_term(record, word) for word in group) for group in o["required"]),
         "without": any(has_term(record, word) for word in o["without"]),
     }
     return next((name for name, hidden in hides.items() if hidden), None)

@@ -244,13 +244,16 @@ def a_query(chance: random.Random) -> str:
     return chance.choice(["", " ", "unknown", FOREIGN, *[words] * 20, *[f"{words} {chance.choice(MISSPELLED)}"] * 4])
 
 
-def with_operators(chance: random.Random, text: str) -> tuple[str, str, dict[str, tuple[str, ...]]]:
-    """Now and then a phrase and an excluded word: the text to search for, the query as it is written, and these."""
+def with_operators(chance: random.Random, text: str) -> tuple[str, str, dict[str, tuple[Any, ...]]]:
+    """Now and then a phrase, joined words or an excluded word: the text to search for, the written query, and these."""
     if not text.strip() or chance.random() < 0.8:
         return text, text, {}
     phrase = " ".join(chance.choices(PLAIN, k=chance.choice((1, 1, 2))))
     without = chance.choice(PLAIN)
-    match chance.choice(("phrase", "without", "both")):
+    match chance.choice(("phrase", "without", "both", "required")):
+        case "required":
+            one, two = chance.sample(PLAIN, 2)
+            return f"{text.strip()} {one} {two}", f"{text} ({one} OR {two})", {"required": ((one, two),)}
         case "phrase":
             return f"{text.strip()} {phrase}", f'{text} "{phrase}"', {"phrases": (phrase,)}
         case "without":

@@ -392,6 +392,15 @@ def test_filter_applies_to_external_documents(wiki: Wiki) -> None:
 # -- duplicates and scores ----------------------------------------------------------------------------------
 
 
+def test_wordings_of_the_query_apply_to_external_documents(wiki: Wiki) -> None:
+    """A phrase, an exclusion, and words that AND and OR join."""
+    rows = ({"id": "1", "text": "A heron fishes at dawn."}, {"id": "2", "text": "A heron near the boats."})
+    assert wiki.ids(*rows, query='bird "fishes at dawn"') == ["wiki:1"]
+    assert wiki.ids(*rows, query="bird -boat") == ["wiki:1"]
+    assert wiki.ids(*rows, query="heron AND (boat OR lake)") == ["wiki:2"]
+    assert wiki.ids(*rows, query="bird dawn OR boat") == ["wiki:1", "wiki:2"]
+
+
 def test_duplicates_are_merged_before_ranks(wiki: Wiki) -> None:
     """Same id or text: the first rank counts, and the next row takes the next rank."""
     wiki.memory.add("A heron by the lake.", id="h1")

@@ -26,6 +26,16 @@ def test_blocks_have_their_lines_and_front_matter_is_left_out():
     assert code == ["pre", {"lines": [13, 15]}, [["code", {}, ["x = 1\n"]]]]
 
 
+def test_links_to_notes_name_their_files():
+    """Wikilinks and Markdown links, without the heading; an embedded image is one."""
+    (text,) = nodes("[[Garden#Bed|the bed]], [[#here]], [a](x%20y.md#z) ![[bed.PNG]] ![[Note]] `[[code]]`")
+    assert text[2] == [
+        ["a", {"file": "Garden"}, ["the bed"]], ", ", "#here", ", ", ["a", {"file": "x y.md"}, ["a"]], " ",
+        ["img", {"src": "bed.PNG", "alt": "bed.PNG"}, []], " ", ["a", {"file": "Note"}, ["Note"]], " ",
+        ["code", {}, ["[[code]]"]],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -37,6 +47,7 @@ def test_blocks_have_their_lines_and_front_matter_is_left_out():
         "![x](javascript:alert(1))",
         "> " * 300 + "deep",
         "[" * 3000,
+        "[[javascript:alert(1)]] ![[x.svg|<b>]]",
         "*" * 5000 + "a",
     ],
 )

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -316,14 +316,13 @@ def chunk_records(
     tags = metadata.get("tags") or ()
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
-    day = metadata.get("date") or date_in_name(Path(path).name)
-    if isinstance(day, date) and not isinstance(day, datetime):
-        day = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    begins = _moment(metadata.get("valid_from")) or _moment(metadata.get("date") or date_in_name(Path(path).name))
     common: dict[str, Any] = {
         "scope": options.scope,
         "tags": tuple(dict.fromkeys((*own, *options.tags))),
         "category": metadata_text(metadata.get("category")) or None,
-        "happened_at": day.replace(tzinfo=day.tzinfo or UTC) if isinstance(day, datetime) else None,
+        "happened_at": begins,
+        "expires_at": _moment(metadata.get("valid_until"), end=True),
         "source": "index",
         "origin": "file",
         "kind": "chunk",
@@ -340,6 +339,16 @@ def chunk_records(
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]
+
+
+def _moment(value: object, *, end: bool = False) -> datetime | None:
+    """A time of the front matter in UTC, if it has none of its own; a day is its beginning, or with `end` its end."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC)
+    if isinstance(value, date):
+        day = datetime(value.year, value.month, value.day, tzinfo=UTC)
+        return day + timedelta(days=1) if end and value < date.max else day
+    return None
 
 
 def _carry_over(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> list[Record]:

@@ -9,7 +9,7 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,13 +25,17 @@ FOLDER_NOTES = ("index", "readme")  # notes that a link to their folder means
 _WIKILINK = re.compile(r"\[\[([^\[\]\n]+)\]\]")
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)  # the beginning of an address that is no path
 _WORD = re.compile(r"[A-Za-z0-9]+")
+# `implements [[Search]] (in part)` as an item of a list, and the field of Dataview `implements:: [[Search]]`
+_RELATION = re.compile(r"""(?:"([^"\n]+)"|'([^'\n]+)'|(\w[\w./-]*):?)\s+\[\[[^\[\]\n]+\]\](?:\s*\([^\n]*\))?\s*""")
+_FIELD = re.compile(r"\s*(\w[^:\[\]()\n]*)::\s")
 
 
 @dataclass(frozen=True, slots=True)
 class NoteLink:
     """A link of a note: the file and the heading that it names, and the text and the line where it stands.
 
-    An embedded note (`![[Note]]`) is a link, too; `embeds` tells it apart, because it is more often an image.
+    An embedded note (`![[Note]]`) is a link, too; `embeds` tells it apart, because it is more often an image. A link
+    that is an item of a list or a field of its own may have a `relation`: `- implements [[Search]]`.
     """
 
     target: str
@@ -40,6 +44,7 @@ class NoteLink:
     line: int
     is_wikilink: bool = False
     embeds: bool = False
+    relation: str = ""
 
 
 @lru_cache(256)  # a server is asked about notes that the same notes link to
@@ -49,14 +54,25 @@ def links_of(text: str) -> tuple[NoteLink, ...]:
 
 
 def _links_of(text: str) -> Iterator[NoteLink]:
-    parser, line = _parser(), 0
+    parser, line, before = _parser(), 0, ["", ""]
     env: dict[str, Any] = {}  # the definitions of links
     for token in parser.parse(text, env):
         line = token.map[0] if token.map else line  # the cells of a table have no line of their own
         if token.type == "inline" and "[" in token.content:
             children: list[Any] = []
             parser.inline.parse(token.content, parser, env, children)
-            yield from _links(children, line + 1)
+            relations = [_relation(one) for one in token.content.split("\n")]
+            if before[0] == "list_item_open" and (match := _RELATION.fullmatch(token.content.partition("\n")[0])):
+                relations[0] = match[1] or match[2] or match[3]
+            for link in _links(children, line + 1):
+                yield replace(link, relation=relations[link.line - line - 1])
+        before = [before[1], token.type]
+
+
+def _relation(line: str) -> str:
+    """The name of the field that a line is; else an empty text."""
+    match = _FIELD.match(line)
+    return match[1].strip() if match else ""
 
 
 def _links(tokens: list[Any], line: int) -> Iterator[NoteLink]:
@@ -64,14 +80,21 @@ def _links(tokens: list[Any], line: int) -> Iterator[NoteLink]:
         if token.type in ("softbreak", "hardbreak"):
             line += 1
         elif token.type == "wikilink":
-            name, _, _ = token.content.partition("|")
-            path, _, heading = name.rstrip("\\").partition("#")  # in a table, the bar is written `\|`
-            if path.strip():
-                yield NoteLink(path.strip(), heading.strip(), token.markup, line, True, token.markup.startswith("!"))
+            path, heading, _ = wikilink(token.content)
+            if path:
+                yield NoteLink(path, heading, token.markup, line, True, token.markup.startswith("!"))
         elif token.type == "link_open" and not _ELSEWHERE.match(address := str(token.attrs["href"])):
             path, _, heading = address.partition("#")
             if path := unquote(path.partition("?")[0]):
                 yield NoteLink(path, unquote(heading), f"[{_label(tokens, at)}]({unquote(address)})", line)
+
+
+def wikilink(content: str) -> tuple[str, str, str]:
+    """The file, the heading and the label of a wikilink `[[file#heading|label]]`."""
+    name, _, label = content.partition("|")
+    name = name.rstrip("\\")  # in a table, the bar is written `\|`
+    path, _, heading = name.partition("#")
+    return path.strip(), heading.strip(), label.strip() or name.strip()
 
 
 def _label(tokens: list[Any], at: int) -> str:
@@ -87,19 +110,21 @@ def _parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark").enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])
-    parser.inline.ruler.before("link", "wikilink", _read_wikilink)
+    parser.inline.ruler.before("link", "wikilink", read_wikilink)
     return parser
 
 
-def _read_wikilink(state: Any, silent: bool) -> bool:
-    """The rule of the inline parser for `[[…]]`."""
+def read_wikilink(state: Any, silent: bool) -> bool:
+    """The rule of the inline parser for `[[…]]`, also after an exclamation mark."""
     match = _WIKILINK.match(state.src, state.pos, state.posMax)
     if match is None:
         return False
     if not silent:
+        embeds = state.pending.endswith("!")
+        state.pending = state.pending.removesuffix("!")
         token = state.push("wikilink", "", 0)
         token.content = match[1]
-        token.markup = ("!" if state.src[max(0, state.pos - 1) : state.pos] == "!" else "") + match[0]
+        token.markup = "!" * embeds + match[0]
     state.pos = match.end()
     return True
 
@@ -113,23 +138,33 @@ class _Name(NamedTuple):
 
 
 class LinkTargets:
-    """Finds the file that a link means, among some files: path → the folder with which it was indexed.
+    """Finds the file that a link means, among some files: path → the folder with which it was indexed, and the title.
 
     A wikilink names a file as in Obsidian: by its name, or by the end of its path, without the suffix of Markdown, in
     upper or lower case. If several files could be meant, those of the same indexed folder come first, then the shortest
-    path. A Markdown link is a path from the folder of the note, or from the indexed folder if it begins with `/`. If no
-    file is there, such a path from the top, and a name alone, are looked for as those of a wikilink.
+    path. If there is none, it names a note by its title, as in basic-memory. A Markdown link is a path from the folder
+    of the note, or from the indexed folder if it begins with `/`. If no file is there, such a path from the top, and a
+    name alone, are looked for as those of a wikilink.
     """
 
-    def __init__(self, roots: Mapping[str, str]) -> None:
-        self._roots = roots
+    def __init__(self, files: Mapping[str, tuple[str, str]]) -> None:
+        self._roots = {path: root for path, (root, _) in files.items()}
         self._names: dict[str, list[_Name]] = {}
-        for path in roots:
+        self._titled: dict[str, list[str]] = {}
+        for path, (_, title) in files.items():
+            self._titled.setdefault(fold(title), []).append(path)
             for order, name in enumerate(names_of(path)):
                 self._names.setdefault(posixpath.basename(name), []).append(_Name(name, order, path))
 
     def find(self, link: NoteLink, source: str | None) -> str | None:
         """The path of the file that a link in the file `source` means; None if there is none."""
+        path = self._by_path(link, source)
+        if path is None and link.is_wikilink:
+            root, titled = self._roots.get(source or ""), self._titled.get(fold(link.target), ())
+            path = min(titled, key=lambda each: (self._roots[each] != root, each.count("/"), each), default=None)
+        return path
+
+    def _by_path(self, link: NoteLink, source: str | None) -> str | None:
         target, beside = fold(link.target).rstrip("/"), link.target.startswith(("./", "../"))
         if posixpath.basename(target) in ("", ".", ".."):
             return None  # a folder that is not named
@@ -167,19 +202,20 @@ def fold(path: str) -> str:
     return unicodedata.normalize("NFC", path).casefold()
 
 
-def words_for(path: str) -> set[str]:
-    """Words of which every text that links to a file contains one: the longest in ASCII of its name, or its folder's.
+def words_for(path: str, title: str) -> set[str]:
+    """Words of which every text that links to a file contains one: the longest in ASCII of each of its names.
 
     Letters beyond ASCII may be written in several ways, so a name without others has the empty word.
     """
     note = PurePosixPath(unicodedata.normalize("NFC", path))
-    names = [note.stem, note.parent.name] if note.stem.lower() in FOLDER_NOTES else [note.stem]
-    return {max(_WORD.findall(name), key=len, default="") for name in names}
+    names = [note.stem, *([note.parent.name] if note.stem.lower() in FOLDER_NOTES else [])]
+    names += [unicodedata.normalize("NFC", title)] if title else []
+    return {max(_WORD.findall(name), key=len, default="").lower() for name in names}
 
 
-def may_link(path: str) -> re.Pattern[str]:
+def may_link(path: str, title: str) -> re.Pattern[str]:
     """A pattern for texts, as `destinations` writes them, that may link to a file; most others do not match."""
-    names = "|".join(re.escape(posixpath.basename(name)) for name in names_of(path))
+    names = "|".join(re.escape(name) for name in (*map(posixpath.basename, names_of(path)), fold(title)) if name)
     return re.compile(rf"(?:\[\[|[/(<]|\]:)\s*(?:{names})/?\s*(?:[\]|#)>?\"'\s]|$)")
 
 

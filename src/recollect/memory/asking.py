@@ -87,6 +87,9 @@ class _Reader:
                 self.words.append(part.value)
             case "without":
                 self.where = replace(self.where, without=(*self.where.without, part.value))
+            case "required":
+                self.where = replace(self.where, required=(*self.where.required, *part.groups))
+                self.words.append(part.value)
             case "prefix":
                 self.prefixes.append(part.value)
                 self.words.append(part.value)

@@ -23,7 +23,7 @@ from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
 from recollect.options import FILTERS
 from recollect.pipeline import CUTS, Pipeline, reason
-from recollect.querylang import missing, parse, unwanted
+from recollect.querylang import contained, missing, parse
 from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Candidate, Filter, Query, RankedList, RankedRows, Record, Scope, Store, Work
@@ -251,7 +251,11 @@ def _condition_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
 def _wording_obstacles(record: Record, where: Filter, analyzer: Analyzer) -> Iterator[Verdict]:
     for phrase in missing(where.phrases, record.title, record.text):
         yield Verdict("phrase", f'it does not contain the phrase "{phrase}"', {"plain": True})
-    for wording in unwanted(where.without, record.title, record.text, analyzer):
+    for group in where.required:
+        if not any(contained(group, record.title, record.text, analyzer)):
+            wordings = " or ".join(map(repr, group))
+            yield Verdict("required", f"it does not contain {wordings}, which the query requires", {"plain": True})
+    for wording in contained(where.without, record.title, record.text, analyzer):
         yield Verdict("without", f"it contains {wording!r}, which the query excludes", {"plain": True})
 
 

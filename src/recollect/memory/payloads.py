@@ -161,7 +161,10 @@ class VerdictAnswer(TypedDict):
 
 
 class RelatedRecord(TypedDict):
-    """A record of a related note, and why it is related: by the link on a `line`, or by its `similarity`."""
+    """A record of a related note, and why it is related: by the link on a `line`, or by its `similarity`.
+
+    `relations` are the types of links that have one; `targets` are the names by which the note links to this one.
+    """
 
     id: str
     short_id: str
@@ -171,6 +174,8 @@ class RelatedRecord(TypedDict):
     why: str
     line: NotRequired[int]
     similarity: NotRequired[float]
+    relations: NotRequired[list[str]]
+    targets: NotRequired[list[str]]
 
 
 class UnresolvedLink(TypedDict):

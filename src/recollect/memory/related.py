@@ -30,13 +30,16 @@ class RelatedNote:
     """A record of a note, and why it is related: by the link on a line, or by the similarity of the texts.
 
     Of a note that is linked to, it is the part under the heading that the link names, or else the first one; of a note
-    that links, the part that holds the link; of a similar note, the most similar part.
+    that links, the part that holds the link; of a similar note, the most similar part. `relations` are the types of the
+    links that have one, and `targets` the names by which a note links to this one.
     """
 
     record: Record
     why: str
     line: int | None = None
     similarity: float | None = None
+    relations: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     def as_dict(self, short: str) -> dict[str, Any]:
         """As JSON; fields that are not set are left out."""
@@ -44,7 +47,8 @@ class RelatedNote:
         fields = {
             "id": record.id, "short_id": short, "title": name_of(record), "path": record.path,
             "lines": list(record.lines) if record.lines else None, "why": self.why, "line": self.line,
-            "similarity": self.similarity,
+            "similarity": self.similarity, "relations": list(self.relations) or None,
+            "targets": list(self.targets) or None,
         }  # fmt: skip
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -164,9 +168,10 @@ class _Note:
             elif path is not None and path != self._file:
                 resolved.setdefault(path, []).append(link)
         chunks = self._chunks(resolved)
-        notes = [
-            _linked(_under(chunks[path], links[0].heading), links, self._parts) for path, links in resolved.items()
-        ]
+        notes = []
+        for path, links in resolved.items():
+            note = _linked(_under(chunks[path], links[0].heading), links, self._parts)
+            notes.append(replace(note, targets=tuple(dict.fromkeys(link.target for link in links))))
         return notes, unresolved
 
     def backlinks(self) -> Iterator[RelatedNote]:
@@ -175,8 +180,9 @@ class _Note:
 
         if self._file is None:
             return
-        pattern = may_link(self._file)
-        mentions = self._memory.store.files.linking(words_for(self._file), self._where)
+        title = self._parts[0].title.split(" › ")[0]
+        pattern = may_link(self._file, title)
+        mentions = self._memory.store.files.linking(words_for(self._file, title), self._where)
         linking = [
             record
             for record in mentions
@@ -232,11 +238,13 @@ def _links(parts: Sequence[Record]) -> Iterator[NoteLink]:
 
 
 def _linked(record: Record, links: Sequence[NoteLink], parts: Sequence[Record]) -> RelatedNote:
-    """A note at one end of links, which stand in the parts of a note."""
-    first, more = links[0], len(links) - 1
+    """A note at one end of links, which stand in the parts of a note. A link that has a relation is named first."""
+    first, more = next((link for link in links if link.relation), links[0]), len(links) - 1
     line = first.line if parts[0].lines else None
     place = f"line {line}: " if line else ""
-    return RelatedNote(record, f"{place}{first.written}{f' and {more} more' if more else ''}", line)
+    why = f"{place}{first.relation} {first.written}" if first.relation else f"{place}{first.written}"
+    relations = tuple(dict.fromkeys(link.relation for link in links if link.relation))
+    return RelatedNote(record, f"{why} and {more} more" if more else why, line, relations=relations)
 
 
 def _at(parts: Sequence[Record], line: int) -> Record:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from recollect.analysis import Analyzer, lead
 from recollect.dataclass import dataclass
 from recollect.errors import SourceFailed
-from recollect.querylang import missing, unwanted
+from recollect.querylang import contained, missing
 from recollect.ranking import fold, fold_hash
 from recollect.types import Filter, Hit, Joins, Query, RankedList, Record, Records, Scope
 
@@ -224,10 +224,16 @@ class ResultMatcher:
             yield record
 
     def _is_worded(self, record: Record, where: Filter) -> bool:
-        """Whether a record contains the phrases of a filter, and nothing that it excludes."""
+        """Whether a record contains the phrases and what else a filter requires, and nothing that it excludes."""
         if missing(where.phrases, record.title, record.text):
             return False
-        return not where.without or not any(unwanted(where.without, record.title, record.text, self.analyzer()))
+        if not where.without and not where.required:
+            return True
+
+        def has_any(wordings: Sequence[str]) -> bool:
+            return any(contained(wordings, record.title, record.text, self.analyzer()))
+
+        return all(map(has_any, where.required)) and not has_any(where.without)
 
     def _paths(self, rows: Sequence[ExternalRow], scope: Scope) -> list[str]:
         """The path of each row: its own, or else the one that its id had in an earlier query of the same scope."""

@@ -157,21 +157,23 @@ class SqlFiles(SqlPart, Files):
             chunks = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY records.row"
             return [from_row(row) for row in connection.execute(f"{self._database.dialect.select} {chunks}", (path,))]
 
-    def visible(self, where: Filter) -> dict[str, str]:
+    def visible(self, where: Filter) -> dict[str, tuple[str, str]]:
         condition, values = self._database.dialect.matching(where)
         sql = (
-            "SELECT path, coalesce(root, '') FROM (SELECT DISTINCT path FROM records"
-            f" WHERE {condition} AND kind = 'chunk' AND path IS NOT NULL) AS seen LEFT JOIN files USING (path)"
+            "SELECT path, coalesce(root, ''), title FROM (SELECT path, min(title) AS title FROM records"
+            f" WHERE {condition} AND kind = 'chunk' AND path IS NOT NULL GROUP BY path) AS seen"
+            " LEFT JOIN files USING (path)"
         )
         with self._database.read(reader(self._scope, where)) as connection:
-            return dict(connection.execute(sql, values))
+            return {path: (root, title.split(" › ")[0]) for path, root, title in connection.execute(sql, values)}
 
     def linking(self, words: Collection[str], where: Filter) -> list[Record]:
         condition, values = self._database.dialect.matching(where)
-        mentioned = " OR ".join(["text ILIKE %s"] * len(words))
-        sql = f"{self._database.dialect.select} WHERE {condition} AND ({mentioned})"
+        # The order is that of their cost: many texts have no `[`, and case is compared in ASCII only.
+        mentioned = " OR ".join(['text COLLATE "C" ILIKE %s'] * len(words))
+        sql = f"""{self._database.dialect.select} WHERE {condition} AND text COLLATE "C" LIKE %s AND ({mentioned})"""
         with self._database.read(reader(self._scope, where)) as connection:
-            rows = connection.execute(sql, [*values, *(f"%[%{word}%" for word in words)])
+            rows = connection.execute(sql, [*values, "%[%", *(f"%[%{word}%" for word in words)])
             return [from_row(row) for row in rows]
 
     def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:

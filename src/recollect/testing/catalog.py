@@ -74,16 +74,16 @@ class FilesContract:
         """Words are compared in upper and lower case, after a bracket; only chunks make a file visible."""
         store_all(
             store,
-            Record("1", "see [[Garden]]", path="/n/a.md", kind="chunk"),
-            Record("2", "the GARDEN [x](garden%20b.md)", path="/n/a.md", kind="chunk"),
-            Record("3", "the garden has no link", path="/n/b.md", kind="chunk"),
+            Record("1", "see [[Garden]]", title="A › z", path="/n/a.md", kind="chunk"),
+            Record("2", "the GARDEN [x](garden%20b.md)", title="A › b", path="/n/a.md", kind="chunk"),
+            Record("3", "the garden has no link", title="B", path="/n/b.md", kind="chunk"),
             Record("4", "[[garden]]", path="/n/ada.md", kind="chunk", scope=Scope("ada")),
             Record("5", "[[garden]] of a fact", path="/n/fact.md"),
             Record("6", "[[garden]] forgotten", path="/n/gone.md", kind="chunk"),
             Record("7", "[湖](x.md)"),
         )
         apply(store, Forget("6"), SetFileState("/n/a.md", state("/n/a.md")))
-        assert store.files.visible(Filter()) == {"/n/a.md": "/n", "/n/b.md": ""}
+        assert store.files.visible(Filter()) == {"/n/a.md": ("/n", "A"), "/n/b.md": ("", "B")}
         assert store.files.visible(Filter(scope=Scope("ada"))).keys() == {"/n/a.md", "/n/b.md", "/n/ada.md"}
         for words, where, expected in (
             ({"garden"}, Filter(), ["1", "2", "5"]),

@@ -73,6 +73,7 @@ def some_filters(chance: random.Random) -> Iterator[Filter]:
             superseded=chance.choice([False, False, True]),
             phrases=chance.choice([(), (), (), ("heron",), ("lake boat",), ("the", "in")]),
             without=chance.choice([(), (), (), ("boats",), ("dawn", "lake heron")]),
+            required=chance.choice([(), (), (), (("boats", "heron"),), (("dawn",), ("lake heron", "reeds"))]),
             now=NOON,
         )
 

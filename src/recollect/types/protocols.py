@@ -187,8 +187,8 @@ class Files(Protocol):
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
 
-    def visible(self, where: Filter) -> dict[str, str]:
-        """The files that have a chunk which passes the filter, each with the folder with which it was indexed."""
+    def visible(self, where: Filter) -> dict[str, tuple[str, str]]:
+        """The files with a chunk that passes the filter, each with the folder of its index run and its title."""
 
     def linking(self, words: Collection[str], where: Filter) -> list[Record]:
         """The records that pass the filter and whose text has one of the words after a `[`, in upper or lower case.

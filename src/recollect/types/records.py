@@ -199,8 +199,8 @@ class Filter:
     """Which records a query may return. Every source applies it before ranking.
 
     `since` and `until` are about the time that a record tells of; `written_since` and `written_until` about when it was
-    stored or its text was changed. A record contains all `phrases` and nothing of `without`, which are words, compared
-    by their index terms, and phrases: `querylang` has the rules.
+    stored or its text was changed. A record contains all `phrases`, one wording of each group of `required`, and
+    nothing of `without`. Words in these two are compared by their index terms: `querylang` has the rules.
     """
 
     scope: Scope = GLOBAL
@@ -220,6 +220,7 @@ class Filter:
     written_until: datetime | None = None
     phrases: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    required: tuple[tuple[str, ...], ...] = ()
     now: datetime = field(default_factory=now)
 
     @property

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote
+
+from recollect.ingest.links import read_wikilink, wikilink
+from recollect.memory.originals import IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +49,7 @@ def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.inline.ruler.before("link", "wikilink", read_wikilink)
     parser.parse("text")  # its rules are complete before another thread uses it
     return parser
 
@@ -75,6 +81,8 @@ def _nodes(node: SyntaxTreeNode, first_line: int) -> list[Node]:
             return [["code", {}, [node.content]]]
         case "fence" | "code_block":
             return [["pre", _lines(node, first_line), [["code", {}, [node.content]]]]]
+        case "wikilink":
+            return [_wikilink(node)]
         case "image":
             alt = "".join(str(child.content) for child in node.children)
             return [["img", {"src": str(node.attrs.get("src", "")), "alt": alt}, []]]
@@ -83,10 +91,18 @@ def _nodes(node: SyntaxTreeNode, first_line: int) -> list[Node]:
     return [[node.tag, _attributes(node) | _lines(node, first_line), children]] if known else children
 
 
+def _wikilink(node: SyntaxTreeNode) -> Node:
+    path, _, label = wikilink(node.content)
+    if node.markup.startswith("!") and PurePosixPath(path).suffix.lower() in IMAGES:
+        return ["img", {"src": path, "alt": label}, []]
+    return ["a", {"file": path}, [label]] if path else label
+
+
 def _attributes(node: SyntaxTreeNode) -> dict[str, Any]:
     link = str(node.attrs.get("href", ""))
     if node.tag == "a":
-        return {"href": link} if SAFE_LINK.match(link) else {"file": link}
+        path = re.split(r"[?#]", link)[0]
+        return {"href": link} if SAFE_LINK.match(link) else {"file": unquote(path) or link}
     if align := re.fullmatch(r"text-align:(left|right|center)", str(node.attrs.get("style", ""))):
         return {"align": align[1]}
     return {"start": node.attrs["start"]} if "start" in node.attrs else {}

@@ -10,6 +10,7 @@ from recollect import Memory
 from recollect.cli import main
 from recollect.config import Settings
 from recollect.errors import Forbidden, UsageError
+from recollect.ingest.memories import read_memos
 from recollect.types import Scope
 
 FILES = Path(__file__).parent / "files"
@@ -72,6 +73,27 @@ def test_basic_memory(memory):
     assert (Path(water.path).name, water.lines, water.origin) == ("Coffee.md", (17, 17), "file")
     assert "Coffee Brewing Methods relates to Coffee Bean Origins" in found
     assert "Coffee Brewing Methods requires Proper Grinding" in found
+
+
+def test_period_of_an_observation_is_that_of_its_fact(memory, tmp_path):
+    """As basic-memory writes it. A period that cannot be read, and other kinds of time, stay in the text."""
+    (tmp_path / "cache.md").write_text(
+        "# Cache\n\n- [decision] @effective[2026-01-10,2026-02-27) We use Redis. #cache\n"
+        "- [decision] @2026-02-27 We use Memcached.\n"
+        "- [plan] @valid(,2026-03-01] We meet on Mondays.\n- [event] @occurred:2026-01-05T10:00:00Z It failed.\n"
+        "- [task] @due:2026-05-01 Pay.\n- [note] @valid[spring,) Swim.\n- [who] @ada Said so.\n"
+    )
+    _, memos = read_memos(tmp_path / "cache.md")
+    assert [(memo.text, *(at and f"{at:%m-%d}" for at in (memo.time, memo.expires))) for memo in memos] == [
+        ("We use Redis.", "01-10", "02-27"), ("We use Memcached.", "02-27", None),
+        ("We meet on Mondays.", None, "03-02"),
+        ("It failed.", "01-05", None), ("@due:2026-05-01 Pay.", None, None), ("@valid[spring,) Swim.", None, None),
+        ("@ada Said so.", None, None),
+    ]  # fmt: skip
+    memory.import_memory(tmp_path / "cache.md")
+    assert "We use Memcached." in facts(memory)
+    assert "We use Redis." not in facts(memory)
+    assert set(facts(memory, as_of="2026-02-01")) == {"We use Redis.", "It failed."}
 
 
 def test_second_import_adds_only_what_is_new(memory, tmp_path):

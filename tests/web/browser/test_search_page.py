@@ -347,7 +347,11 @@ def test_related_notes_are_listed_below_the_note(visit, violations):
     related.get_by_role("heading", name="Links to").wait_for()
     assert related.locator("li").first.inner_text() == "Herons › Rookery 1 line 3: [[Herons]]"
     assert [one for one in violations(page) if one[1] in SERIOUS] == []
-    related.get_by_role("link", name="Herons").first.click()
+    page.locator(".reading .prose").get_by_role("link", name="Herons").click()
+    page.locator(".reading .reading-title", has_text="Herons").wait_for()
+    assert page.url.endswith("q=alders+fen+trees")
+    related.get_by_role("link", name="Alders").first.click()
+    page.locator(".record .prose").get_by_role("link", name="Herons").click()
     related = page.locator(".record .related")
     related.get_by_role("heading", name="Linked from").wait_for()
     assert "Alders line 3: [[Herons]]" in related.inner_text()

@@ -54,7 +54,7 @@ def selects_rows(where: Filter) -> bool:
     Otherwise all rows of its scopes are admitted except a few, those of `passing`.
     """
     fields = DIALECT.of_fields(replace(where, origins=()) if unusual_origins(where) else where)
-    return bool(where.as_of or where.phrases or where.without or any(fields))
+    return bool(where.as_of or where.phrases or where.without or where.required or any(fields))
 
 
 def passing(where: Filter) -> Condition:

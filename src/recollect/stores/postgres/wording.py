@@ -21,17 +21,23 @@ POSTING = np.dtype([("row", ">i8"), ("count", ">f4"), ("length", ">i4")])
 
 
 def matching(connection: Connection, where: Filter) -> Condition:
-    """The filter as a condition on `records`, with its phrases and what it excludes."""
+    """The filter as a condition on `records`, with the wordings that it requires and excludes."""
     conditions = [DIALECT.matching(where)]
-    if not where.phrases and not where.without:
+    if not where.phrases and not where.without and not where.required:
         return conditions[0]
     analyzer, scopes = Analyzer(meta(connection, "language") or "english"), in_scopes(where)
-    for wording in where.without:
+
+    def containing(wording: str) -> list[int]:
         if is_word(wording):
-            rows = _having(connection, scopes, [term_of(wording, analyzer)]).tolist()
-        else:
-            rows = _with_phrase(connection, scopes, all_of(conditions), wording, analyzer)
+            return list(_having(connection, scopes, [term_of(wording, analyzer)]).tolist())
+        return _with_phrase(connection, scopes, all_of(conditions), wording, analyzer)
+
+    for wording in where.without:
+        rows = containing(wording)
         conditions.append(("row NOT IN (SELECT unnest(%s::bigint[]))", [rows]))
+    for group in where.required:
+        rows = [row for wording in group for row in containing(wording)]
+        conditions.append(("row IN (SELECT unnest(%s::bigint[]))", [rows]))
     for phrase in where.phrases:
         rows = _with_phrase(connection, scopes, all_of(conditions), phrase, analyzer)
         conditions.append(("row IN (SELECT unnest(%s::bigint[]))", [rows]))

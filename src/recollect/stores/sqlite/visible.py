@@ -91,7 +91,8 @@ class VisibleSets:
         key = (
             where.scope, where.any_scope, where.superseded, where.as_of, where.kinds, where.categories, where.tags,
             where.path, where.since, where.until, where.origins, where.authors, where.author_sessions,
-            where.written_since, where.written_until, where.phrases, where.without, view.serial,
+            where.written_since, where.written_until, where.phrases, where.without, where.required,
+            view.serial,
         )  # fmt: skip
         moment = micros(where.moment) or 0
         with self._lock:
@@ -124,7 +125,7 @@ def _select(connection: Connection, where: Filter, view: View, analyzer: Analyze
         chosen = np.zeros(view.total, dtype=np.bool_)
         chosen[positions[positions >= 0]] = True
         mask = chosen if mask is None else chosen & mask
-    if where.phrases or where.without:
+    if where.phrases or where.without or where.required:
         mask = worded(connection, where, view, mask, analyzer)
     ends = (_next_event(segment, moment) for segment in view.segments)
     return Visible(view, mask, NEVER if where.as_of else min(ends, default=NEVER))

@@ -1,4 +1,4 @@
-"""Which records contain the phrases of a filter, and none of the words that it excludes."""
+"""Which records contain the words and phrases that a filter requires, and none that it excludes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,25 @@ BATCH = 1_000  # texts that are read at once
 
 
 def worded(connection: Connection, where: Filter, view: View, mask: Mask | None, analyzer: Analyzer) -> Mask:
-    """Of the records of a mask, those that contain all phrases of a filter and nothing that it excludes."""
+    """Of the records of a mask, those that contain what a filter requires and nothing that it excludes."""
     chosen = np.ones(view.total, dtype=np.bool_) if mask is None else mask.copy()
-    for wording in where.without:
+
+    def containing(wording: str) -> Ints:
         if is_word(wording):
-            chosen[_having(view, [term_of(wording, analyzer)])] = False
-        else:
-            chosen[_with_phrase(connection, view, chosen, wording, analyzer)] = False
+            return _having(view, [term_of(wording, analyzer)])
+        return _with_phrase(connection, view, chosen, wording, analyzer)
+
+    for wording in where.without:
+        chosen[containing(wording)] = False
+    for group in where.required:
+        meeting = np.zeros(view.total, dtype=np.bool_)
+        for wording in group:
+            meeting[containing(wording)] = True
+        chosen &= meeting
     for phrase in where.phrases:
-        containing = np.zeros(view.total, dtype=np.bool_)
-        containing[_with_phrase(connection, view, chosen, phrase, analyzer)] = True
-        chosen &= containing
+        meeting = np.zeros(view.total, dtype=np.bool_)
+        meeting[_with_phrase(connection, view, chosen, phrase, analyzer)] = True
+        chosen &= meeting
     return chosen
 
 

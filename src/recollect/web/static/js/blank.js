@@ -2,7 +2,8 @@
 
 import { button, h } from "./dom.js";
 import { takeBack } from "./editing.js";
-import { addressOf, age, placeOf, timeOf, titleOf } from "./words.js";
+import { recordHash } from "./recordtext.js";
+import { age, placeOf, timeOf, titleOf } from "./words.js";
 
 const NEWEST = 6;
 
@@ -27,7 +28,7 @@ export async function blankPage(view) {
 }
 
 function entry(record) {
-  return h("li", null, h("a", { href: addressOf(record), dir: "auto" }, titleOf(record)),
+  return h("li", null, h("a", { href: recordHash(record.id), dir: "auto" }, titleOf(record)),
     h("span", { class: "quiet" }, h("bdi", null, placeOf(record)), " · ", age(timeOf(record))));
 }
 
@@ -46,7 +47,7 @@ function quickAdd(app) {
       await takeBack(app, change);
       return "The new record is removed.";
     } : null;
-    app.toast(undo ? "Remembered." : "This was known already.", { undo, link: { href: addressOf(change), text: "Open" } });
+    app.toast(undo ? "Remembered." : "This was known already.", { undo, link: { href: recordHash(change.id), text: "Open" } });
   };
   return h("form", { class: "quick-add", on: { submit: (event) => app.attempt(() => store(event)) } }, field,
     h("button", { class: "button" }, "Remember"));

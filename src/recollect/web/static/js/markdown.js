@@ -23,7 +23,7 @@ function element(node, how) {
   const [tag, { lines, href, file, src, alt, start, align }, children] = node;
   const inside = () => children.map((child) => element(child, how));
   if (tag === "a") {
-    if (!href) return h("span", { class: "file-link", title: file }, inside());
+    if (!href) return h("span", { class: "file-link", title: file, dataset: { file } }, inside());
     return h("a", { href, rel: "noopener noreferrer", target: "_blank" }, inside());
   }
   if (tag === "img") return picture(src, alt, how);

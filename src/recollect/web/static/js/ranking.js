@@ -3,8 +3,9 @@
 import { button, focused, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
 import { legend, resultList, traceLine } from "./results.js";
+import { recordHash } from "./recordtext.js";
 import { request } from "./state.js";
-import { addressOf, number, plural } from "./words.js";
+import { number, plural } from "./words.js";
 
 /** One ranking (`side` is one, a or b): `element`, `run()`, `stop()`, and the last `answer`. */
 export function ranking(view, side, { compact = false, label = "Results", blank, onAnswer = () => {} } = {}) {
@@ -98,7 +99,7 @@ function nothing(view, closest) {
   }
   advice.push(button("Why not…?", view.askWhy));
   const words = closest ? [`No result reaches the minimum confidence. Closest, with ${number(closest.confidence)}: `,
-    h("a", { href: addressOf(closest) }, h("bdi", null, closest.name))]
+    h("a", { href: recordHash(closest.id) }, h("bdi", null, closest.name))]
     : narrowed ? "No record that passes the filters matches." : "No source has a match.";
   return h("div", { class: "blank" }, h("h2", null, "No results"), h("p", { class: "quiet" }, words),
     h("div", { class: "row" }, advice));

@@ -14,6 +14,16 @@ export function readingPane(app) {
   const foot = h("div");
   const element = h("aside", { class: "reading", "aria-label": "Reading", hidden: true }, head, body, foot);
   let wanted = null;
+  body.addEventListener("click", open);
+
+  /** Shows the note that a link in the text names. With a key held, the browser opens its page in a new tab. */
+  async function open(event) {
+    const id = event.target.closest("a")?.dataset.note;
+    if (!id || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    await show(await app.api.get(recordPath("records", id)));
+    body.focus();
+  }
 
   async function show(result, matched = []) {
     if (wanted === result.id) return;
@@ -26,7 +36,7 @@ export function readingPane(app) {
     replace(foot);
     element.hidden = false;
     reveal(body);
-    const notes = await related(app, result.id);
+    const notes = await related(app, result.id, body.querySelector(".prose"));
     if (wanted === result.id) replace(foot, notes);
   }
 

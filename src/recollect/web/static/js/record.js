@@ -63,10 +63,10 @@ async function refresh(view, focus = null) {
   ]);
   if (!view.alive) return;
   const notes = h("div");
-  related(app, id).then((section) => replace(notes, section)); // the page does not wait for it
   document.title = `${nameOf(record, 60)} · Recollect`;
   replace(root, h("article", { class: "record" }, head(record), body(view, record, text), notes, details(record),
     file, story));
+  related(app, id, root.querySelector(".prose")).then((section) => replace(notes, section)); // the page does not wait for it
   reveal(root.querySelector(".reading-body"));
   if (focus) root.querySelector(focus)?.focus();
 }

@@ -6,9 +6,17 @@ import { plain } from "./words.js";
 
 const LISTS = { links: "Links to", backlinks: "Linked from", similar: "Similar" };
 
-/** The related notes of a record as one section; null where there are none, or they cannot be read. */
-export async function related(app, id) {
+/**
+ * The related notes of a record as one section; null where there are none, or they cannot be read.
+ * The notes that the rendered `text` names become links.
+ */
+export async function related(app, id, text) {
   const answer = await app.api.get(recordPath("related", id)).catch(() => null);
+  for (const name of text?.querySelectorAll(".file-link") ?? []) {
+    const note = answer?.links.find(({ targets }) => targets.includes(name.dataset.file));
+    if (note) name.replaceWith(h("a", { href: recordHash(note.id), title: note.path, dataset: { note: note.id } },
+      ...name.childNodes));
+  }
   const names = Object.keys(LISTS).filter((name) => answer?.[name].length);
   if (!names.length) return null;
   return h("section", { class: "related", tabindex: "0", "aria-label": "Related notes" },

@@ -1,8 +1,9 @@
 // One result: its rank, its text, where it is from, and what each source contributed to its score.
 
 import { h } from "./dom.js";
+import { recordHash } from "./recordtext.js";
 import {
-  addressOf, age, clip, isMarkdown, marked, milliseconds, number, placeOf, plain, plural, sourceClass, timeOf, titleOf, unmarked,
+  age, clip, isMarkdown, marked, milliseconds, number, placeOf, plain, plural, sourceClass, timeOf, titleOf, unmarked,
 } from "./words.js";
 
 /** The list of an answer's results. `compact` leaves out what two columns have no room for. */
@@ -20,7 +21,7 @@ function divider(likely) {
 
 function item(result, { matched, compact, answered }) {
   const kind = result.title ? "result-title" : "result-title untitled";
-  const title = h("a", { class: kind, href: addressOf(result), dir: "auto" }, marked(titleOf(result), matched));
+  const title = h("a", { class: kind, href: recordHash(result.id), dir: "auto" }, marked(titleOf(result), matched));
   const shown = plain((result.snippet || result.text).slice(0, 600));
   const snippet = isMarkdown(result) ? unmarked(shown) : shown;
   const same = !result.title && titleOf(result).startsWith(snippet.trim().replace(/\s*…$/, ""));
@@ -52,7 +53,7 @@ function further(passages, matched) {
     h("summary", null, `and ${plural(passages.length, "more passage")}`),
     h("ul", null, joined.map(({ first, last, parts }) => h("li", null,
       h("span", { class: "lines mono" }, placesOf(parts) || (last ? `lines ${first}–${last}` : "")),
-      parts.map((passage) => h("a", { class: "passage", href: addressOf(passage), dir: "auto" },
+      parts.map((passage) => h("a", { class: "passage", href: recordHash(passage.id), dir: "auto" },
         marked(plain((passage.snippet || passage.title).slice(0, 600)), matched)))))));
 }
 

@@ -3,14 +3,16 @@
 import { button, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
 import { picker } from "./picker.js";
+import { recordHash } from "./recordtext.js";
 import { apply, request } from "./state.js";
-import { addressOf, number, sourceClass, titleOf } from "./words.js";
+import { number, sourceClass, titleOf } from "./words.js";
 
 const WAIT_MS = 120;
 const STEPS = ["Store", "Filters", "Sources", "Fusion", "Threshold", "Diversity", "Limit", "Answer"];
 const LOST_AT = {
   forgotten: 0, "not indexed": 0, changed: 0, missing: 0,
   scope: 1, as_of: 1, superseded: 1, expired: 1, category: 1, kind: 1, tag: 1, path: 1, since: 1, until: 1,
+  origin: 1, author: 1, author_session: 1, phrase: 1, required: 1, without: 1,
   fetch_k: 2, weight: 2, trust: 2, unmatched: 2,
   duplicate: 3, threshold: 4, confidence: 4, mmr: 5, limit: 6, found: 7,
 };
@@ -83,7 +85,7 @@ function explained(view, side, verdict) {
   const change = Object.entries(verdict.change ?? {});
   return h("div", { class: isFound ? "told found" : "told" },
     verdict.record ? h("p", { class: "told-what" },
-      h("a", { href: addressOf(verdict.record), dir: "auto" }, titleOf(verdict.record))) : null,
+      h("a", { href: recordHash(verdict.record.id), dir: "auto" }, titleOf(verdict.record))) : null,
     route(verdict.stage),
     isFound ? h("p", { class: "told-reason" }, h("b", null, "It is in the results"), `, at rank ${verdict.rank}.`)
       : h("p", { class: "told-reason" }, h("b", null, `Removed by ${verdict.stage}: `), h("bdi", null, verdict.reason)),

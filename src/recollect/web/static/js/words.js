@@ -48,11 +48,6 @@ export function isMarkdown(record) {
   return !record.path || Boolean(record.place) || /\.(md|markdown|mdown|mkdn?|mdx|qmd|rmd)$/i.test(record.path);
 }
 
-/** Where a record is shown. */
-export function addressOf(record) {
-  return `#/record/${encodeURIComponent(record.id)}`;
-}
-
 /** When it happened, else when it was stored. */
 export function timeOf(record) {
   return record.happened_at ?? record.created_at;
