@@ -186,7 +186,7 @@ class Folder:
     def rename_folder(self) -> bool:
         folder = self.small_folder()
         target = folder and folder.with_name(self.chance.choice([*FOLDERS, f"f{self.number}"]))
-        if not folder or target.exists() or target.is_symlink():
+        if not folder or target.is_symlink() or target.exists():  # a link may lead into a closed folder
             return False
         self.leave(folder)
         self.journal.append(f"rename {folder} to {target}")
