@@ -107,6 +107,7 @@ retries = 0
 name = "weather"
 kind = "http"
 url = "{elsewhere(weather)}?q={{query}}"
+timeout_ms = 20000
 results = "results"
 fields = {{ id = "id", text = "text" }}
 """
