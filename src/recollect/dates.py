@@ -6,7 +6,6 @@ A word that can mean something else ("may", "march", "second") is a date only be
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
@@ -82,6 +81,8 @@ _NEXT = r"(?P<next>next|coming|nächste[nmrs]?|kommende[nmrs]?)"
 
 def _shifted(day: date, months: int) -> date:
     """The same day some months later, or the last of that month."""
+    from calendar import monthrange
+
     years, month = divmod(day.year * 12 + day.month - 1 + months, 12)
     return date(years, month + 1, min(day.day, monthrange(years, month + 1)[1]))
 

@@ -37,4 +37,5 @@ def dictionary(language: str) -> frozenset[str]:
 
 def _row(file: str, language: str) -> list[str]:
     table = Path(__file__).with_name(file).read_bytes()
-    return table.partition(f"\n{language}: ".encode())[2].partition(b"\n")[0].decode().split()
+    start = table.find(heading := f"\n{language}: ".encode())
+    return table[start + len(heading) : table.find(b"\n", start + 1)].decode().split() if start >= 0 else []

@@ -349,7 +349,7 @@ def test_fifty_searches_with_a_hanging_source_find_by_keyword(scene: Scene) -> N
 
 def test_hanging_threads_do_not_exhaust_the_pool(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keyword search always has a thread; tested with eight instead of 64."""
-    monkeypatch.setattr("recollect.memory.memory.WORKERS", 8)
+    monkeypatch.setattr("recollect.memory.assembly.WORKERS", 8)
     memory = scene.opened("hangs")
     scene.answers(hangs=scene.hang)
     memory.search("heron", sources=["keyword", "vector"])
