@@ -44,7 +44,8 @@ def embedding() -> dict[str, float]:
     from recollect.config import Settings
     from recollect.models.embedders import open_embedder
 
-    model = open_embedder("arctic-embed-s", settings=Settings())
+    settings = Settings()
+    model = open_embedder(settings.embedder, settings=settings)
     model.query("one to load the model")
     walls, cpus = [], []
     for question in questions()[0]:
