@@ -3,7 +3,8 @@
 Three kinds of questions are asked: a set's own; unrelated ones, of other sets; and its own again after their relevant
 records were forgotten. They are asked of copies of the sets' whole stores, and the first two of small stores too,
 which hold 1, 5, 30 or 300 documents of a set. The questions are held out, as in benchmarks.quality; `--fit` asks those
-for tuning, computes the constants of `recollect.ranking` from them, and reports on them.
+for tuning, computes the constants of `recollect.ranking` from them, and reports on them. `--fit --rerank MODEL` also
+says what confidence would be worth if the score of a reranker were part of its evidence.
 
 Reads RECOLLECT_DATA (default ../shared/data). `--write` puts the tables and the plot into the docs.
 """
@@ -37,22 +38,26 @@ from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.recording import open_corpus
 from recollect.evaluation.scoring import CONFIDENT, calibration_error, reliability
 from recollect.memory import Memory
+from recollect.models.rerankers import open_reranker, passage
 from recollect.options import LIKELY
 from recollect.pipeline import Fusion
 from recollect.ranking import LOWEST_RANK, Evidence, confidence
-from recollect.types import Forget, Put
+from recollect.types import Forget, Put, Record, Reranker
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "hybrid": {}, "keyword": {"sources": ["keyword"]}, "vector": {"sources": ["vector"]},
 }  # fmt: skip
+RERANKED = "hybrid, reranked"  # the first system, with a reranker's scores as further evidence
 SIZES = (1, 5, 30, 300)  # documents of the small stores
 WHOLE = 0  # stands for the size of a set's whole store
 OWN, SMALL, UNRELATED, REMOVED = 80, 20, 50, 30  # questions of each set: its own; of small stores; of the other kinds
 RELEVANT_SHARE = 0.6  # of a small store's documents that may be answers to the questions asked of it
 DEPTH = 30  # results of a question among which one may be likely enough
-COUNTED = {"own": 1.0, "unrelated": 2.0}  # how much the questions of a kind count when the constants are computed
 SMALL_SHARE = 0.4  # how much the questions of small stores of one size count beside those of the whole set
-REST = 0.5  # how much the results after the first count, all together
+COUNTED: dict[tuple[str, ...], tuple[float, float]] = {
+    ("keyword",): (1.0, 1.0), ("vector",): (1.0, 2.0), ("keyword", "vector"): (2.0, 4.0),
+}  # fmt: skip
+"""Sources → how much unrelated questions count beside a set's own in the fit: in whole sets, and in small stores."""
 THRESHOLDS = (0.08, 0.1, 0.12, 0.15, 0.18, 0.2, 0.25)
 
 
@@ -87,11 +92,15 @@ class Asked:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=SETS)
-    parser.add_argument("--embedder", default="arctic-embed-s")
+    parser.add_argument("--embedder", default=Settings().embedder)
     parser.add_argument("--fit", action="store_true", help="compute the constants from the questions for tuning")
+    parser.add_argument("--rerank", metavar="MODEL", help="with --fit: also try the scores of this reranker")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    ask = partial(ask_set, part="tuning" if arguments.fit else "held-out", embedder=arguments.embedder)
+    if arguments.rerank and not arguments.fit:
+        parser.error("--rerank needs --fit: `recollect.ranking` has no constants for a reranker")
+    part = "tuning" if arguments.fit else "held-out"
+    ask = partial(ask_set, part=part, embedder=arguments.embedder, reranker=arguments.rerank)
     with ProcessPoolExecutor(2) as pool:
         asked = [one for found in pool.map(ask, arguments.sets) for one in found]
     if arguments.fit:
@@ -109,14 +118,15 @@ def main() -> None:
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def ask_set(name: str, part: str, embedder: str) -> list[Asked]:
+def ask_set(name: str, part: str, embedder: str, reranker: str | None = None) -> list[Asked]:
     """Ask the questions of every corpus of a set."""
+    model = open_reranker(reranker) if reranker else None
     corpora, others, asked = questions(name, part), unrelated(name, part), list[Asked]()
     for dataset in corpora:
         label, share = (f"{name} {dataset.name}", 1) if name in APART else (name, len(corpora))
         with tempfile.TemporaryDirectory() as folder, copied(dataset, embedder, Path(folder)) as memory:
             for size, kind, text, answers, store in stores_and_questions(memory, dataset, others, share):
-                asked += [Asked(label, size, kind, *found) for found in ask(store, text, answers)]
+                asked += [Asked(label, size, kind, *found) for found in ask(store, text, answers, model)]
         print(f"  {label} {dataset.name}", file=sys.stderr, flush=True)
     return asked
 
@@ -146,8 +156,10 @@ def stores_and_questions(
                     yield size, "unrelated", text, [], store
 
 
-def ask(memory: Memory, text: str, answers: Sequence[str]) -> Iterator[tuple[str, list[Found]]]:
-    """Ask every source once, and rank as each system does."""
+def ask(
+    memory: Memory, text: str, answers: Sequence[str], reranker: Reranker | None
+) -> Iterator[tuple[str, list[Found]]]:
+    """Ask every source once, and rank as each system does. A reranker scores the first results of the first system."""
     pipeline, query = memory.prepare(text, confidence=True)
     lists = [ranked for ranked in pipeline.ask(query) if ranked.error is None]
     for system, options in SYSTEMS.items():
@@ -158,8 +170,23 @@ def ask(memory: Memory, text: str, answers: Sequence[str]) -> Iterator[tuple[str
         with pipeline.reading():
             for _, stage in pipeline.stages:
                 candidates = list(stage(query, candidates))
-            judged = [(fusion.judgment.evidence(one.key), one.record.id in answers) for one in candidates]
-        yield system, [Found(*evidence, right) for evidence, right in judged if evidence]
+            judged = [(one, evidence) for one in candidates if (evidence := fusion.judgment.evidence(one.key))]
+            results = [Found(*evidence, one.record.id in answers) for one, evidence in judged]
+            yield system, results
+            if reranker and system == "hybrid":
+                records = [one.record for one, _ in judged[:CONFIDENT]]
+                yield RERANKED, [*scored(memory, text, results, records, reranker), *results[CONFIDENT:]]
+
+
+def scored(
+    memory: Memory, text: str, results: Sequence[Found], records: Sequence[Record], reranker: Reranker
+) -> Iterator[Found]:
+    """The first results with what a reranker says about their records: its logit, which has no rank."""
+    analyzer = memory.store.keywords.analyzer
+    terms = analyzer.query(text)
+    logits = reranker.scores(text, [passage(record, terms, analyzer) for record in records])
+    for result, logit in zip(results, logits, strict=False):
+        yield result._replace(evidence={**result.evidence, "rerank": Evidence(logit, 1)})
 
 
 def in_order(dataset: Dataset) -> list[str]:
@@ -220,26 +247,37 @@ def small(memory: Memory, ids: Sequence[str], place: Path) -> Memory:
 
 
 def fit(asked: Sequence[Asked]) -> dict[tuple[str, ...], tuple[float, float, tuple[tuple[float, ...], ...]]]:
-    """The constants by logistic regression. Every set counts as much as any other."""
+    """The constants by logistic regression. Every set counts as much as any other, and first results as later ones."""
     constants = {}
-    for sources in ranking.CONSTANTS:
-        system = sources[0] if len(sources) == 1 else "hybrid"
-        groups: dict[tuple[object, ...], list[Found]] = defaultdict(list)
-        for one in asked:
-            for place, found in enumerate(one.results[:CONFIDENT]):
-                if one.system == system and one.kind in COUNTED and tuple(sorted(found.evidence)) == sources:
-                    groups[one.name, one.size, one.kind, place > 0].append(found)
-        shares = {key: (SMALL_SHARE if key[1] else 1.0) * (REST if key[3] else 1.0) for key in groups}
-        rows = [(found, COUNTED[str(key[2])] * shares[key] / len(group))
-                for key, group in groups.items() for found in group]  # fmt: skip
-        weights = logistic(
-            np.array([features(found) for found, _ in rows]),
-            np.array([found.relevant for found, _ in rows], dtype=np.float64),
-            np.array([weight for _, weight in rows]),
-        )
-        first, by_size, *others = (round(float(weight), 2) for weight in weights)
-        constants[sources] = (first, by_size, tuple(zip(*[iter(others)] * 3, strict=True)))
+    for sources, unrelated_counts in COUNTED.items():
+        alone = len(sources) == 1
+        for judges, system in ((sources, sources[0] if alone else "hybrid"), ((*sources, "rerank"), RERANKED)):
+            groups: dict[tuple[str, int, str, bool], list[Found]] = defaultdict(list)
+            for one in asked:
+                for place, found in enumerate(one.results[:CONFIDENT]):
+                    if one.system == system and one.kind != "removed" and set(found.evidence) == set(judges):
+                        groups[one.name, one.size, one.kind, place > 0].append(found)
+            if groups:
+                constants[tuple(sorted(judges))] = regression(groups, *unrelated_counts)
     return constants
+
+
+def regression(
+    groups: Mapping[tuple[str, int, str, bool], Sequence[Found]], whole: float, small: float
+) -> tuple[float, float, tuple[tuple[float, ...], ...]]:
+    """The constants that fit these results; `whole` and `small` say how much unrelated questions count."""
+    counts = {
+        key: (SMALL_SHARE if key[1] else 1.0) * ((small if key[1] else whole) if key[2] == "unrelated" else 1.0)
+        for key in groups
+    }
+    rows = [(found, counts[key] / len(group)) for key, group in groups.items() for found in group]
+    weights = logistic(
+        np.array([features(found) for found, _ in rows]),
+        np.array([found.relevant for found, _ in rows], dtype=np.float64),
+        np.array([weight for _, weight in rows]),
+    )
+    first, by_size, *others = (round(float(weight), 2) for weight in weights)
+    return first, by_size, tuple(zip(*[iter(others)] * 3, strict=True))
 
 
 def features(found: Found) -> list[float]:
@@ -303,7 +341,8 @@ def size_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
 
 
 def system_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
-    return [("sources", *HEAD), *((system, *figures(of(asked, system))) for system in SYSTEMS)]
+    systems = dict.fromkeys(one.system for one in asked)
+    return [("sources", *HEAD), *((system, *figures(of(asked, system))) for system in systems)]
 
 
 def threshold_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from benchmarks.quality import cell, gain, questions, table, write
-from recollect.config import Settings
 from recollect.evaluation.recording import open_corpus, record_set
 from recollect.evaluation.scoring import compare, estimate, evaluate
 from recollect.evaluation.trials import SYSTEMS
@@ -54,7 +53,7 @@ def measure(name: str, part: str) -> Values:
     for dataset in questions(name, part):
         for as_files in (False, True):
             chosen = replace(dataset, as_files=as_files)
-            with open_corpus(chosen, settings=Settings(embedder="arctic-embed-s")) as memory:
+            with open_corpus(chosen) as memory:
                 judged = record_set(memory, chosen)
                 for row, (needs_files, options) in ROWS.items():
                     if needs_files == as_files:

@@ -35,7 +35,6 @@ SETS = (
     "madial_en", "xquad",
 )  # fmt: skip
 SIZES = (8, 30, 100, 300)
-MODEL = Settings(embedder="arctic-embed-s")
 SHOWN = {
     "keyword": SYSTEMS["keyword"],
     "vector": SYSTEMS["vector"],
@@ -65,7 +64,7 @@ def main() -> None:
     for name in arguments.sets:
         corpora = [one for one in questions(name, arguments.part) if name != "xquad" or one.name == LANGUAGE]
         for dataset in corpora:
-            with open_corpus(dataset, settings=MODEL) as whole:
+            with open_corpus(dataset) as whole:
                 for size in SIZES:
                     into = found[size].setdefault(name, defaultdict(list))
                     for part in collections(dataset, size, arguments.most // len(corpora)):
@@ -123,7 +122,7 @@ def measured(whole: Memory, part: Dataset) -> dict[str, list[float]]:
                 {"id": row["_id"], "text": row.get("text") or row.get("title") or "-", "title": row.get("title") or ""}
                 for row in part.corpus
             )
-        with Memory.open(place, settings=MODEL) as memory:
+        with Memory.open(place, settings=Settings()) as memory:
             ids = [row["_id"] for row in part.corpus]
             vectors, records = whole.embeddings.vectors(ids), memory.store.records.get(ids)
             index = memory.embeddings.serving().index
@@ -140,7 +139,7 @@ def sample_rows() -> Sequence[tuple[str, ...]]:
     rows = [("questions to the sample notes", *SHOWN)]
     with (
         tempfile.TemporaryDirectory() as folder,
-        Memory.open(Path(folder) / "memory.db", settings=MODEL) as memory,
+        Memory.open(Path(folder) / "memory.db", settings=Settings()) as memory,
     ):
         memory.index(NOTES)
         own = {one.text: one.relevant for one in sample_questions()}

@@ -15,7 +15,6 @@ from statistics import mean, pstdev
 from typing import Any
 
 from benchmarks.quality import APART, SETS, questions, table, write
-from recollect.config import Settings
 from recollect.evaluation.recording import Recording, open_corpus, record
 from recollect.evaluation.scoring import by_place, evaluate
 
@@ -93,7 +92,7 @@ def measure(name: str) -> dict[str, dict[str, float]]:
         into = found.setdefault(f"{name} {dataset.name}" if name in APART else name, {})
         texts = dict(list(dataset.queries.items())[:MOST_QUESTIONS])
         qrels = {key: dataset.qrels[key] for key in texts}
-        with open_corpus(dataset, settings=Settings(embedder="arctic-embed-s")) as memory:
+        with open_corpus(dataset) as memory:
             heard = record(memory, texts)
             for way, options in OPTIONS.items():
                 _add(into, way, qrels, heard.run(options, limit=10))
