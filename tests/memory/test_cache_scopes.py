@@ -11,6 +11,7 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import LlmSettings, SearchOptions, Settings
 from recollect.errors import EmbedderError, UsageError
+from recollect.memory import embeddings
 from recollect.models.embedders import open_embedder
 
 ADA, BOB = Scope("ada"), Scope("bob")
@@ -78,8 +79,11 @@ def test_text_of_another_scope_is_embedded_again(memory: Memory, embedder: Count
     assert memory.status()["vectors"]["without"] == 0
 
 
-def test_own_or_global_text_is_not_embedded_again(memory: Memory, embedder: Counting) -> None:
-    """A vector of a visible record is reused."""
+def test_own_or_global_text_is_not_embedded_again(
+    memory: Memory, embedder: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vector of a visible record is reused if the model is slower than a look."""
+    monkeypatch.setattr(embeddings, "LOOK_S", 0.0)
     ada = memory.within(ADA)
     ada.add(TEXT)
     memory.add("The office closes at ten.")

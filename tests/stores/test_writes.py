@@ -222,8 +222,9 @@ def test_record_and_vector_are_one_transaction(
         assert (best.record.text, round(best.similarity or 0, 6)) == ("The heron is grey.", 1.0)
 
 
-def test_text_that_is_there_is_not_embedded_again(tmp_path: Path) -> None:
-    """Neither an equal record nor one with the same text in another scope needs the model."""
+def test_text_that_is_there_is_not_embedded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an equal record nor one with the same text in another scope needs a model that is slower than a look."""
+    monkeypatch.setattr(embeddings, "LOOK_S", 0.0)
     embedder = Interruptible(64)
     with Memory.open(tmp_path / "memory.db", embedder=embedder, settings=Settings()) as memory:
         memory.add("The boat is blue.")
@@ -231,6 +232,34 @@ def test_text_that_is_there_is_not_embedded_again(tmp_path: Path) -> None:
         memory.add("The boat is blue.", tags=["boats"])
         memory.add("The boat is blue.", user="ada")
         assert vectors_of(memory) == (2, 0)
+
+
+def test_vector_that_is_there_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is quicker than a look is asked without one."""
+    monkeypatch.setattr(embeddings, "LOOK_S", 60.0)
+    with Memory.open(tmp_path / "memory.db", embedder=HashingEmbedder(64), settings=Settings()) as memory:
+        memory.add("The boat is blue.")
+        monkeypatch.setattr(type(memory.embeddings.serving().index), "known", None)
+        memory.add("The boat is blue.", tags=["boats"])
+        memory.add("The boat is blue.", user="ada")
+        assert vectors_of(memory) == (2, 0)
+        assert memory.store.spaces.count(memory.embeddings.serving().space) == 1
+
+
+def test_vectors_of_a_model_that_answers_no_more_are_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process moved the store to another model after this one had added a record."""
+    monkeypatch.setattr(embeddings, "PATIENCE_S", 60.0)
+    old, new = HashingEmbedder(64), HashingEmbedder(32)
+    with Memory.open(tmp_path / "memory.db", embedder=old, settings=Settings()) as memory:
+        memory.add("The boat is blue.")
+        monkeypatch.setattr(memory.embeddings, "_embedder", lambda: new)
+        with Memory.open(tmp_path / "memory.db", embedder=new, settings=Settings()) as other:
+            other.embed()
+            memory.add("The heron is grey.", id="heron")
+            assert vectors_of(other) == (2, 0)
+        assert memory.history("heron")[0].action == "add"
 
 
 def test_merged_record_leaves_no_vector_of_the_text_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

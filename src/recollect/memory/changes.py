@@ -14,11 +14,13 @@ from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from recollect.config.values import brief
 from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord, UsageError
 from recollect.memory import provenance
 from recollect.memory.embeddings import Embeddings
 from recollect.memory.naming import Naming
 from recollect.memory.validation import make_fields, make_record, parse_id, parse_time
+from recollect.stores.ledger import id_of_a_chunk
 from recollect.types import EVERYTHING, Changes, Event, Progress, Provenance, Record, Records, Scope, Store
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore, Supersede
 
@@ -244,19 +246,18 @@ class Writer(Naming):
         visible = [old for old in records if self.caller is None or self.caller.admits(old.scope)]
         return {old.id for old in visible if old.kind == "chunk"}
 
-    def _additions(self, fields: Mapping[str, Any], chunks: Collection[str] | None = None) -> list[Change]:
-        """The changes that add a record; `chunks` are the ids of visible chunks, where they were looked up already."""
-        writer = provenance.claimed(fields, self.provenance, self.caller) if isinstance(fields, Mapping) else {}
-        record = make_record({**fields, **writer} if writer else fields, self.scope)
+    def _additions(self, fields: Mapping[str, Any], chunks: Collection[str] = ()) -> list[Change]:
+        """The changes that add a record. One that has the id of a chunk is refused here or by the store."""
+        if not isinstance(fields, Mapping):
+            raise UsageError(f"a record must be an object, not {brief(fields)}", hint='{"text": "…"}')
+        record = make_record({**fields, **provenance.claimed(fields, self.provenance, self.caller)}, self.scope)
         named, supersedes = fields.get("id") is not None, fields.get("supersedes")
         if self.caller is not None and record.scope != self.caller:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
         if self.caller is not None and (record.kind != "fact" or record.path is not None):
             raise Forbidden("only the owner of the store can index files", hint="leave out kind, path and lines")
-        if named and record.kind == "fact":
-            known = self._chunks_among([record.id]) if chunks is None else chunks
-            if record.id in known:
-                raise UsageError(f"{record.id!r} is a chunk of an indexed file", hint="choose another id, or none")
+        if record.kind == "fact" and record.id in chunks:
+            raise id_of_a_chunk(record.id)
         changes: list[Change] = [Put(record, merge=not named and supersedes is None)]
         if supersedes is not None:
             old = self.resolve(supersedes)
@@ -285,16 +286,23 @@ class Writer(Naming):
             with contextlib.suppress(RecollectError):
                 embedded, vectors = self.embeddings.ahead([record.passage for record in records], visible=visible)
         finally:  # an interrupted user has given the text, too
-            stored = self.store.records.apply([*groups, vectors] if vectors else groups)
-        if progress and embedded:
+            stored, saved = self._apply(groups, vectors)
+        if progress and saved:
             progress(len(embedded), len(embedded))
-        rest = [record.passage for record in stored if record.passage not in embedded]
+        rest = [record.passage for record in stored if not saved or record.passage not in embedded]
         if rest and self.embeddings.configured:
             try:
                 self.embeddings.ensure(rest, progress, visible=visible)
             except RecollectError as error:
                 self.announce(f"stored without vectors: {error.message}")
         return stored
+
+    def _apply(self, groups: Sequence[Sequence[Change]], vectors: Sequence[Change]) -> tuple[list[Record], bool]:
+        """Apply changes with vectors, or alone if another space answers by now. Returns whether vectors were saved."""
+        if vectors:
+            with contextlib.suppress(Overtaken):
+                return self.store.records.apply([*groups, vectors]), True
+        return self.store.records.apply(groups), False
 
     def _reversal(self, last: Event) -> Sequence[Change]:
         key = last.id

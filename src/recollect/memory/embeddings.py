@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5
 PATIENCE_S = 0.25  # how long records that are being added may wait for their vectors before they are stored
+LOOK_S = 0.001  # a vector that takes less time is computed without a look whether the store has it
 LONGEST_NAME = 100  # characters of a model's name that a message shows
 
 _Model = TypeVar("_Model")
@@ -134,19 +135,21 @@ class Embeddings:
     ) -> tuple[list[str], list[Change]]:
         """Compute the vectors that a few new passages lack, before their records are stored.
 
-        Returns the passages that were embedded and the changes that store their vectors. There are none if computing
-        them may take long, judged by the last time: then the records are stored first, and `ensure` follows. So they
-        are where the index cannot store vectors in the transaction of their records.
+        Returns the passages that were embedded and the changes that store their vectors, which the store refuses with
+        `Overtaken` if another space answers by then. There are none if computing them may take long, judged by the last
+        time: then the records are stored first, and `ensure` follows. So they are where the index cannot store vectors
+        in the transaction of their records.
         """
-        quick = 0 < len(passages) <= BATCH and len(passages) * self._pace[0] <= PATIENCE_S
-        if not quick or not self._last:
+        pace = self._pace[0]
+        if not self._last or not 0 < len(passages) <= BATCH or len(passages) * pace > PATIENCE_S:
             return [], []
-        serving = self.serving()
-        if (saving := getattr(serving.index, "saving", None)) is None:
+        last = self._last[0]
+        if (saving := getattr(last.index, "saving", None)) is None:
             return [], []
-        spared = set(serving.index.known(passages)).intersection(passages if visible is None else visible)
+        known = set(last.index.known(passages)) if pace > LOOK_S else set()
+        spared = known if visible is None else known.intersection(visible)
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
-        return new, [saving(new, self._embed(serving.embedder, new))] if new else []
+        return new, [saving(new, self._embed(last.embedder, new))] if new else []
 
     def ensure(
         self, passages: Sequence[str], progress: Progress | None = None, *, visible: Collection[str] | None = None

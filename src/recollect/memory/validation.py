@@ -28,13 +28,10 @@ _MINUTES = {"min": 1, "h": 60, "d": 1_440, "w": 10_080, "mo": 43_200, "y": 525_6
 
 def make_record(values: Mapping[str, Any], default: Scope) -> Record:
     """A record from the arguments of `add`, checked; None means left out."""
-    if not isinstance(values, Mapping):
-        raise UsageError(f"a record must be an object, not {brief(values)}", hint='{"text": "…"}')
     scope = merge_scope(default, values.get("scope"), {part: values.get(part) for part in SCOPE_PARTS})
-    fields = {name: value for name, value in values.items() if value is not None and name not in _OTHERS}
+    fields = {name: _field(name, value) for name, value in values.items() if value is not None and name not in _OTHERS}
     _check("text" in fields, "a record needs a text", '{"text": "…"}')
-    made = make_fields(fields)
-    return Record(**{"id": made.get("id") or new_id(), "scope": scope, **made})
+    return Record(**{"id": fields.get("id") or new_id(), "scope": scope, **fields})
 
 
 def make_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,13 +97,16 @@ def _known_names(option: Option, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: Mapping[str, str | None]) -> Scope:
     """The default scope with the parts that a call names."""
+    given = {part: value for part, value in parts.items() if value is not None}
     named = scope.as_dict() if isinstance(scope, Scope) else scope or {}
+    if not named and not given:
+        return default
     if not isinstance(named, Mapping):
         raise UsageError(f"a scope must be an object, not {brief(scope)}", hint='{"user": "ada"}')
     if named and (unknown := sorted(named.keys() - set(SCOPE_PARTS))):
         message = f"unknown part of a scope: {', '.join(map(str, unknown))}"
         raise UsageError(message, hint="there are user, agent, session")
-    merged = {**default.as_dict(), **named, **{part: value for part, value in parts.items() if value is not None}}
+    merged = {**default.as_dict(), **named, **given}
     for part, value in merged.items():
         if not is_filled(value):
             message = f"the {part} of a scope must be a name, not {brief(value)}"

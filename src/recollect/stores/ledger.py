@@ -118,6 +118,14 @@ class Table(ABC):
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         """Write an event to the history."""
 
+    def check_space(self, space: int) -> None:
+        """Refuse vectors of a space that does not answer."""
+        if self.connection.execute(ACTIVE_SPACE).fetchone() != (space,):
+            raise Overtaken("the vectors of another model answer searches by now", hint="try again")
+
+
+ACTIVE_SPACE = "SELECT space FROM spaces JOIN meta ON value = fingerprint WHERE key = 'space'"
+
 
 def encoded(detail: Mapping[str, Any]) -> str:
     """The detail of an event as JSON."""
@@ -186,6 +194,8 @@ def _put_again(table: Table, stored: RecordState, record: Record, *, any_writer:
         raise UsageError(
             f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
         )
+    if before.kind == "chunk" and record.kind == "fact" and not stored.forgotten:
+        raise id_of_a_chunk(record.id)
     if not any_writer and not stored.purged and record.provenance.distrust > before.provenance.distrust:
         return _repeated(stored, record)
     if stored.forgotten:
@@ -200,6 +210,11 @@ def _put_again(table: Table, stored: RecordState, record: Record, *, any_writer:
     table.replace(after, before)
     table.note(after.id, "update", {"before": changed})
     return after
+
+
+def id_of_a_chunk(record_id: str) -> UsageError:
+    """The refusal of a fact that would replace a chunk."""
+    return UsageError(f"{record_id!r} is a chunk of an indexed file", hint="choose another id, or none")
 
 
 def _repeated(stored: RecordState, record: Record) -> Record:

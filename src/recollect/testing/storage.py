@@ -128,6 +128,13 @@ class RecordsContract:
                 apply(store, Put(Record(key, "taken over", scope=scope)))
         assert store.records.get(["mine", "ours"]) == [mine, ours]
 
+    def test_a_fact_does_not_replace_a_chunk(self, store: Store) -> None:
+        chunk = Record("c", "a piece of a file", kind="chunk", path="/notes/a.md")
+        apply(store, Put(chunk))
+        with pytest.raises(UsageError, match="'c' is a chunk"):
+            apply(store, Put(Record("c", "taken over")))
+        assert store.records.get(["c"]) == [chunk]
+
     def test_equal_texts_merge_within_one_scope_and_kind_only(self, store: Store) -> None:
         """Texts that differ only in case and spaces are one record in one scope, and several in several."""
         scopes = [Scope(), Scope("ada"), Scope("ada", "x"), Scope("bob"), Scope(session="s")]

@@ -360,7 +360,10 @@ class MarkIngested:
 
 @dataclass(frozen=True, slots=True)
 class SaveVectors:
-    """Store vectors of one space by the hashes of their passages, each if a record has its passage by then."""
+    """Store vectors of one space by the hashes of their passages, each if a record has its passage by then.
+
+    Fail, with the whole group of changes and those before it, if another space is the active one by then.
+    """
 
     space: int
     vectors: Sequence[tuple[bytes, bytes]]

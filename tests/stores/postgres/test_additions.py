@@ -12,7 +12,9 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import Settings
+from recollect.errors import Overtaken
 from recollect.stores.postgres import PostgresStore, additions
+from recollect.stores.rows import passage_hash
 from recollect.types import Filter, Forget, Put, Record, VectorSpace
 from recollect.types.records import SaveVectors
 
@@ -115,6 +117,16 @@ def test_another_process_changes_language_or_spaces(store: PostgresStore, place:
     found = with_other.keywords.search(["herons"], Filter(scope=ADA), 9).entries
     assert sorted(hit.record.id for hit in found) == ["a", "b", "c"]
     with_other.close()
+
+
+def test_vector_of_a_space_that_does_not_answer_is_refused(store: PostgresStore) -> None:
+    """With its record, in both ways of adding it."""
+    store.spaces.activate(OTHER)
+    put, before = Put(Record("new", "A heron.", scope=ADA)), counts(store)
+    assert added(store, put) is None
+    with pytest.raises(Overtaken):
+        store.records.apply([[put], [SaveVectors(1, [(passage_hash(put.record.passage), VECTOR.tobytes())])]])
+    assert counts(store) == before
 
 
 def test_one_text_at_once_is_stored_once(store: PostgresStore, place: str) -> None:

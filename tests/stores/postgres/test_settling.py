@@ -67,7 +67,7 @@ def test_new_vectors_are_found_before_and_after_they_are_indexed(
     monkeypatch.setattr(vectors, "MAX_UNSETTLED", 10)
     monkeypatch.setattr(vectors, "SETTLE_BATCH", 20)
     for left in (19, 10, 10):
-        store._database.write(settle)
+        settle(store._database)
         assert unsettled(store) == left
     for number in (3, 50, 121, 159):
         assert found(index, number)[0] == f"r{number}"

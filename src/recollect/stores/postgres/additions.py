@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recollect.stores.ledger import ACTIVE_SPACE
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
 from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexWriter, stored_vector
@@ -44,7 +45,7 @@ def insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
 def _guarded_insertion(spaces: tuple[int, ...], find: str, space: int | None, *, merge: bool) -> str:
     """The same with an event, if scope, language and spaces are those that the client knows, and its text is new there.
 
-    Else it writes nothing. A vector in the space `space` is inserted, too.
+    Else it writes nothing. A vector in the space `space` is inserted, too, which must be the active one.
     """
     known = (
         "%s = (SELECT value FROM meta WHERE key = 'language')"
@@ -52,16 +53,15 @@ def _guarded_insertion(spaces: tuple[int, ...], find: str, space: int | None, *,
     )
     if merge:
         known += " AND NOT EXISTS (SELECT 1 FROM records WHERE fold = %s AND records.scope = scopes.scope)"
-    parts = [
-        f"place AS ({find} AND {known})",
-        f"new AS ({_INSERT} SELECT {_PLACES}, scope, %s FROM place {_RETURNING})",
-    ]
+    vector = []
     if space is not None:
+        known += f" AND {space} = ({ACTIVE_SPACE})"
         insert = (
             f"INSERT INTO embeddings (space, passage, vector) SELECT {space}, passage, given.vector FROM new, given"
         )
-        parts += ["given AS (SELECT %s::vector AS vector)", f"embedding AS ({insert} ON CONFLICT DO NOTHING)"]
-    return _inserting(spaces, parts, noted=True, given=space)
+        vector = ["given AS (SELECT %s::vector AS vector)", f"embedding AS ({insert} ON CONFLICT DO NOTHING)"]
+    new = f"new AS ({_INSERT} SELECT {_PLACES}, scope, %s FROM place {_RETURNING})"
+    return _inserting(spaces, [f"place AS ({find} AND {known})", new, *vector], noted=True, given=space)
 
 
 def _inserting(spaces: Sequence[int], new: Sequence[str], *, noted: bool, given: int | None = None) -> str:
@@ -125,7 +125,7 @@ class Additions:
         if chance < 1:
             self._keywords.merge()
         if chance < MERGE_CHANCE / SETTLE_CHANCE:
-            self._database.try_write(settle)
+            settle(self._database)
 
     def _insert(self, put: Put, at: int | None, space: int | None, vector: bytes) -> Condition:
         record, writer, spaces = put.record, self._keywords.writer, self._spaces

@@ -162,6 +162,7 @@ class Rows(ledger.Table):
 
     def save(self, change: SaveVectors) -> None:
         """Save vectors of texts that records have by now."""
+        self.check_space(change.space)
         self.flush()
         run(self.connection, save_vectors(change.space, change.vectors))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from operator import itemgetter
@@ -287,8 +288,8 @@ def create_index(connection: Connection, number: int, dimension: int) -> None:
         )
 
 
-def settle(connection: Connection) -> None:
+def settle(database: PostgresDatabase) -> None:
     """Add some vectors to the indexes if many are not in them. Nothing is lost if that fails."""
-    connection.execute("SET LOCAL synchronous_commit TO off")
-    values = (SETTLE_BATCH, MAX_UNSETTLED)
-    connection.execute("SELECT settle_vectors(space, %s, %s) FROM spaces", values)
+    some = ("SELECT settle_vectors(space, %s, %s) FROM spaces", (SETTLE_BATCH, MAX_UNSETTLED))
+    with contextlib.suppress(StoreError):
+        database.write_at_once([("SET LOCAL synchronous_commit TO off", ()), some], then=())

@@ -108,6 +108,7 @@ class _Rows(ledger.Table):
 
     def _step(self, change: Change) -> list[Record]:
         if isinstance(change, SaveVectors):
+            self.check_space(change.space)
             self.connection.executemany(_SAVE, [(change.space, *pair) for pair in change.vectors])
             return []
         return ledger.apply(self, change)
