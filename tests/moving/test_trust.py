@@ -213,7 +213,7 @@ def test_server_opens_no_file_that_an_export_names(
     assert (status, "not indexed" in text, "4711" in text) == (400, True, False)
     assert str(home) not in asked(f"{url}/v1/facets")[1]
     status, text = asked(f"{url}/v1/index", {"paths": [str(home)]})
-    assert (status, "not indexed" in text) == (403, True)
+    assert (status, "does not index this folder" in text) == (403, True)
     assert "4711" not in asked(f"{url}/v1/search", {"query": "my secret"})[1]
 
 
