@@ -17,6 +17,7 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import EmbedderError, UsageError
+from recollect.memory import embeddings
 from recollect.models.hashing import HashingEmbedder
 from recollect.stores.sqlite import index
 from recollect.stores.sqlite.blocks import Scan
@@ -579,8 +580,9 @@ def test_interrupted_embed_leaves_the_old_model_answering(open_memory: OpenMemor
     assert memory.search("capercaillie 99", sources=["vector"]).results[0].similarity == 1.0
 
 
-def test_moving_a_text_costs_no_embedding(open_memory: OpenMemory) -> None:
-    """The same text under another id or scope is not embedded again."""
+def test_moving_a_text_costs_no_embedding(open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same text under another id or scope is not embedded again by a model that takes longer than a look."""
+    monkeypatch.setattr(embeddings, "LOOK_S", 0.0)
     embedder = Shuffled()
     calls: list[int] = []
     plain = embedder.passages
