@@ -130,9 +130,14 @@ def option_flags(use: str, *names: str) -> Callable[[F], F]:
     return _flags_of(*(option for option in SEARCH if option.name in names), *filters)
 
 
-search_flags = option_flags("search", *(option.name for option in SEARCH))
-recall_flags = option_flags("search", *(option.name for option in RECALL))
-"""Every search option and filter: of commands that search, and of `recall`."""
+def search_flags(command: F) -> F:
+    """Every search option and filter, for commands that search; made when one of them is loaded."""
+    return option_flags("search", *(option.name for option in SEARCH))(command)
+
+
+def recall_flags(command: F) -> F:
+    """Every search option and filter that `recall` has."""
+    return option_flags("search", *(option.name for option in RECALL))(command)
 
 
 def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
