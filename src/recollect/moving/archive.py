@@ -38,7 +38,7 @@ _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError,
     TypeError, AttributeError, OverflowError,
 )  # fmt: skip
-"""What Python raises for an archive that is damaged in one way or another."""
+"""What Python raises for an archive that is damaged, or whose compression it does not know (NotImplementedError)."""
 
 
 @dataclass(frozen=True, slots=True)

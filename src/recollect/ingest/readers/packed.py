@@ -21,7 +21,7 @@ class Package:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(content))
             entries = self._zip.infolist()
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:  # not implemented by zipfile
             raise Unreadable("damaged: not a zip file") from error
         if len(entries) > MAX_ENTRIES or sum(entry.file_size for entry in entries) > MAX_UNPACKED:
             raise Unreadable(f"unpacks to more than {MAX_UNPACKED // MIB} MiB or {MAX_ENTRIES:,} files")
@@ -30,7 +30,7 @@ class Package:
         self.names = frozenset(entry.filename for entry in entries)
 
     def read(self, name: str) -> bytes:
-        """The content of an entry."""
+        """The content of an entry. zipfile raises NotImplementedError for a compression that it does not know."""
         try:
             return self._zip.read(name)
         except (KeyError, zipfile.BadZipFile, NotImplementedError, OSError, EOFError, ValueError) as error:
