@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # Tests start many processes: compile each module once, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test ci lint types layers unit suite deadlines torture bench bench-quick eval docs screenshots clean
+.PHONY: demo test ci lint types layers unit suite deadlines torture torture-full bench bench-quick eval docs screenshots clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/recollect demo
@@ -39,9 +39,12 @@ ALONE := tests/web/test_load.py  # compares times: nothing else may run beside i
 torture: $(VENV)/.dev  # the long forms, under an hour on two cores; writes what was done into docs/guarantees.md
 	@rm -f .torture.jsonl
 	@export TORTURE_REPORT=$(CURDIR)/.torture.jsonl; failed=0; \
-	$(BIN)/pytest -n 3 --dist loadgroup -m torture --timeout 3600 --durations 25 --ignore $(ALONE) || failed=1; \
+	$(BIN)/pytest -n 3 --dist loadgroup -m torture --timeout 7200 --durations 25 --ignore $(ALONE) || failed=1; \
 	$(BIN)/pytest -n 0 -m torture $(ALONE) || failed=1; \
 	$(BIN)/python tests/support/tally.py .torture.jsonl; exit $$failed
+
+torture-full: export TORTURE = full  # no test ends before its number of rounds: about two hours
+torture-full: torture
 
 bench: $(VENV)/.dev .bench/.installed  # 10,000, 100,000 and 1,000,000 records beside other systems; writes docs/performance.md
 	$(BIN)/python -m benchmarks.speed --write

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import signal
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 from recollect import Memory
-from recollect.errors import UnknownRecord
+from recollect.errors import StoreError, UnknownRecord
 from recollect.stores.sqlite import SqliteStore, index
 from recollect.stores.sqlite.segments import map_segment
 from recollect.types import Filter, Put, Record, now
@@ -209,6 +212,23 @@ def test_writer_uses_the_lock_it_waited_for(path: Path, store: SqliteStore) -> N
     blocker.close()
     store._database._writer.exec_trace = None
     assert begun.count("BEGIN IMMEDIATE") == 1
+
+
+def test_writer_that_waits_in_vain_says_so_and_can_be_interrupted(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error with a hint when its patience ends; Ctrl-C at once. Nothing is stored, and the next write works."""
+    with contextlib.closing(apsw.Connection(str(path))) as blocker:
+        blocker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="is locked by another process"), store._database.write(50):
+            pass
+        monkeypatch.setattr(time, "sleep", lambda _pause: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            store.records.apply([[Put(Record("a", "impatient"))]])
+        monkeypatch.undo()
+    assert store.records.get(["a"]) == []
+    store.records.apply([[Put(Record("b", "patient"))]])
+    assert store.records.get(["b"])[0].text == "patient"
 
 
 # -- supersession -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Upper bounds on the wall clock, which hold on a quiet machine only: `make deadlines` checks them, other runs do not.
+"""Times of tests. Upper bounds hold on a quiet machine only: `make deadlines` checks them, other runs do not.
 
 Everywhere else a call that does not return in time is found by pytest's own timeout, because what it would wait for
 never comes before the test has ended.
@@ -8,6 +8,12 @@ import os
 from collections.abc import Callable
 
 CHECKED = os.environ.get("TESTS_DEADLINES", "") == "1"
+FULL = os.environ.get("TORTURE", "") == "full"
+
+
+def longest(seconds: int, full: int = 7_200) -> int:
+    """How many seconds a long form may take: `make torture` ends it after its share of an hour."""
+    return full if FULL else seconds
 
 
 def within(seconds: float, most: float) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.forking import ForkedProcess
-from support.timing import within
+from support.timing import longest, within
 
 from .crowd import published
 from .killed import opened, rows
@@ -48,7 +48,7 @@ def reports_of(members: list[ForkedProcess], folder: Path, seconds: int) -> list
     "seconds",
     [
         pytest.param(20, id="short", marks=[pytest.mark.ci, pytest.mark.timeout(900)]),
-        pytest.param(240, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
+        pytest.param(longest(240, 600), id="long", marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
     ],
 )
 def test_many_processes_find_each_others_records_at_once(

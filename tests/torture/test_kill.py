@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from support.forking import ForkedProcess
+from support.timing import longest
 
 from .killed import OPERATIONS, opened, rows
 
 WRITER = Path(__file__).with_name("writer.py")
-MOST_SECONDS = 240  # after which a long form begins no more rounds
 ROUNDS = [
     pytest.param(20, id="short", marks=[pytest.mark.ci, pytest.mark.timeout(900)]),
-    pytest.param(200, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
+    pytest.param(200, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
 ]
 
 
@@ -31,7 +31,7 @@ class Killer:
 
     def __init__(self, home: Path, rounds: int) -> None:
         self.home, self.chance, self.rounds = home, random.Random(rounds), rounds
-        self.end = time.monotonic() + MOST_SECONDS
+        self.end = time.monotonic() + longest(240)
         self.killed, self.usual = 0, 0.0
 
     @property

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.timing import longest
 
 from recollect.types.records import short_id
 from recollect.web import workers
@@ -201,7 +202,7 @@ def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("steps", "seconds", "least"),
     [
         pytest.param(1_000, 240, 500, id="short"),
-        pytest.param(50_000, 330, 1_000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1200)]),
+        pytest.param(50_000, longest(330), 1_000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
     ],
 )
 def test_no_scope_receives_anything_of_another(

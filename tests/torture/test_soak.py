@@ -20,6 +20,7 @@ import pytest
 from support.agents import Spoken
 from support.forking import ForkedProcess
 from support.serving import environment
+from support.timing import longest
 from support.vitals import Vitals
 
 from .killed import OLD, fill, opened, rows
@@ -161,7 +162,7 @@ def address_of(log: Path) -> str:
     "seconds",
     [
         pytest.param(20, id="short", marks=[pytest.mark.ci, pytest.mark.timeout(900)]),
-        pytest.param(360, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
+        pytest.param(longest(360, 1_800), id="long", marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
     ],
 )
 def test_nothing_grows_and_nothing_fails(tmp_path: Path, tally: Callable[..., None], seconds: int) -> None:

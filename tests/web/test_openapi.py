@@ -17,6 +17,7 @@ import openapi_spec_validator
 import pytest
 import requests
 from support import tally
+from support.timing import longest
 
 NAMES = {
     "search", "recall", "why_not", "list_records", "add_record", "get_record", "edit_record", "delete_record", "forget",
@@ -159,7 +160,7 @@ def _ask(strategy: Any, statuses: Counter[int], *, examples: int, end: float) ->
     ("examples", "seconds"),
     [
         pytest.param(20, 120, id="short"),
-        pytest.param(400, 300, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1200)]),
+        pytest.param(400, longest(300), id="long", marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
     ],
 )
 @pytest.mark.parametrize("mode", ["positive", "negative"])

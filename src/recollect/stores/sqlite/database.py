@@ -29,11 +29,35 @@ OLDEST_ENGINE = (3, 51, 3)
 BUSY_TIMEOUT_MS = 30_000
 LOOKING_TIMEOUT_MS = 1_000  # how long a health check waits for a lock: it reports one
 PATIENCE_MS = 50  # how long an optional write, such as a cached answer, waits for other writers
+FIRST_PAUSES_S = (0.001, 0.002, 0.005)  # between the first tries of a writer that waits for others
+PAUSE_S, SHORTER_PAUSE_S = 0.025, 0.01  # between later ones, and between those of a writer that has waited `LONG_S`
+LONG_S = 0.3
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 CHECKPOINT_PAGES = 4_000  # of the log (16 MB) that are written into the file together: most changed more than once
 STEPS = 20_000  # steps of the engine between two calls of a progress handler
 WRITER_CACHE_KB = 64_000  # for pages of the indexes, which a bulk load changes all over
+
+
+class Patience:
+    """How a writer waits for others: who has waited long tries more often, so that no writer waits for very long.
+
+    SQLite's own way is the reverse: it tries every 100 ms in the end, and whoever has just come overtakes it. Many that
+    try every few milliseconds would take the processor from the one that they wait for.
+    """
+
+    def __init__(self) -> None:
+        self.most_ms = BUSY_TIMEOUT_MS
+        self._began = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        """Called by SQLite after each try that failed; whether to try again."""
+        if not tries:
+            self._began = time.monotonic()
+        waited = time.monotonic() - self._began
+        later = PAUSE_S if waited < LONG_S else SHORTER_PAUSE_S
+        time.sleep(FIRST_PAUSES_S[tries] if tries < len(FIRST_PAUSES_S) else later)
+        return waited * 1000 < self.most_ms
 
 
 class Database(SqlDatabase):
@@ -69,6 +93,8 @@ class Database(SqlDatabase):
                 self._create()
             self._writer, identity = self._open_steadily()
             self._writer.execute(f"PRAGMA cache_size=-{WRITER_CACHE_KB}")
+            self._patience = Patience()
+            self._writer.set_busy_handler(self._patience)
             self._presence = Presence(self.place, identity)
             try:
                 if not self.read_only:
@@ -130,7 +156,7 @@ class Database(SqlDatabase):
                 raise StoreError(f"{self.path} is being written to by another thread", hint="try again")
             try:
                 self._presence.check(self._writer)
-                self._writer.set_busy_timeout(patience_ms)
+                self._patience.most_ms = patience_ms
                 self._writer.execute("BEGIN IMMEDIATE")
                 self._presence.check_sequence(self._writer)
                 yield self._writer
