@@ -233,8 +233,8 @@ class Fusion:
         key = hit.id if hit.id in self._columns else self._by_text.setdefault(hit.text_hash, hit.id)
         if key == hit.id:
             record = hit.record
-            file, time_ = record.path if record.kind == "chunk" else None, micros(record.time) or 0
-            line = record.lines[0] if record.lines else 0
+            file, line = _file_and_line(record)
+            time_ = micros(record.time) or 0
             self._columns.setdefault(key, (hit.text_hash, time_, record.importance, record.decay, file, line))
             self._pool.records.setdefault(key, record)
         else:
@@ -317,6 +317,13 @@ class Judgment:
         """The probability that a document is relevant; None if no source that can judge has ranked it."""
         evidence = self.evidence(key)
         return round(confidence(*evidence), 6) if evidence else None
+
+
+def _file_and_line(record: Record) -> tuple[str | None, int]:
+    """What a record is a part of, and where, as in `RankedRows`."""
+    if record.kind == "turn" and record.source and record.author_session:
+        return f"{record.source} {record.author_session}", -max(1, micros(record.created_at) or 1)
+    return record.path if record.kind == "chunk" else None, record.lines[0] if record.lines else 0
 
 
 def _lacks_scores(entries: Sequence[Hit]) -> bool:

@@ -24,7 +24,7 @@ from recollect.ranking import (
 )
 from recollect.ranking import decay as decay_factor
 from recollect.types import Candidate, FileState, Query, Record, Stage, Warned
-from recollect.types.records import micros
+from recollect.types.records import TURN_STEP, micros
 from recollect.types.search import FileKey
 
 if TYPE_CHECKING:
@@ -39,12 +39,14 @@ StatesOf: TypeAlias = Callable[[Sequence[str]], Mapping[str, FileState]]
 def order(vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None) -> tuple[tuple[str, Stage], ...]:
     """The stages with their names, in the order in which they run.
 
-    What is too unlikely is dropped first. Passages add up to files next, so that every later stage sees results as they
-    are shown. The threshold precedes MMR, so that results too weak to be shown do not displace others. Reranking comes
-    between the two: it reads only what can be shown, and it changes scores, while the later stages change ranks only.
-    Last, what is to be shown is checked again.
+    What was said around a turn counts while all candidates are there. What is too unlikely is dropped next.
+    Then passages add up to files, so that every later stage sees results as they are shown. The threshold precedes MMR,
+    so that results too weak to be shown do not displace others. Reranking comes between the two: it reads only what can
+    be shown, and it changes scores, while the later stages change ranks only. Last, what is to be shown is checked
+    again.
     """
     stages: tuple[tuple[str, Stage | None], ...] = (
+        ("turns", in_conversation),
         ("confidence", rate),
         ("files", by_file),
         ("decay", decay),
@@ -136,7 +138,7 @@ def by_file(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate
         return candidates
     files: dict[FileKey, list[Candidate]] = {}
     for candidate in candidates:
-        if candidate.file is not None:
+        if candidate.file is not None and candidate.line >= 0:
             files.setdefault(candidate.file, []).append(candidate)
     further: set[int] = set()
     for best, *others in files.values():
@@ -161,6 +163,34 @@ def _add_up(best: Candidate, others: Sequence[Candidate]) -> None:
         loss = OPENING / (1 + OPENING) * (best.total - opening)
         if gain != loss:
             best.scale("files", 1 + (gain - loss) / best.total)
+
+
+AROUND = 2
+"""How many turns before and after a turn are what was said around it."""
+
+AROUND_SHARE = 0.2
+"""What each of them counts; the turn itself counts the rest of 1. Chosen on tuning questions, decision 067."""
+
+
+def in_conversation(_query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Let the turns around a turn of a conversation count for it: an answer seldom repeats the words of a question."""
+    conversations: dict[FileKey, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.line < 0 and candidate.file is not None and candidate.total > NOTHING:
+            conversations.setdefault(candidate.file, []).append(candidate)
+    if not conversations:
+        return candidates
+    factors: list[tuple[Candidate, float]] = []
+    reach = AROUND * TURN_STEP.microseconds
+    for turns in conversations.values():
+        turns.sort(key=attrgetter("line"))
+        for at, turn in enumerate(turns):
+            around = (*turns[max(0, at - AROUND) : at], *turns[at + 1 : at + 1 + AROUND])
+            gain = sum(other.total for other in around if abs(other.line - turn.line) <= reach)
+            factors.append((turn, 1 - AROUND_SHARE + AROUND_SHARE * gain / turn.total))
+    for turn, factor in factors:  # by the scores that all had before
+        turn.scale("turns", factor)
+    return _moved("turns", candidates, _by_total(candidates))
 
 
 def limit(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:

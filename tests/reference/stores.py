@@ -135,19 +135,21 @@ def a_scope(chance: random.Random) -> Scope:
 
 def a_record(chance: random.Random, texts: Sequence[str]) -> Record:
     """A record as it could be after many changes."""
-    chunk = chance.random() < 0.3
+    kind = chance.choice(("fact",) * 5 + ("chunk",) * 3 + ("turn",) * 2)
+    chunk, turn = kind == "chunk", kind == "turn"
     superseded = chance.random() < 0.1
     return Record(
         id=f"{chance.choice('aBé')}{chance.randrange(10**6):06}",
         text=chance.choice(texts) if texts and chance.random() < 0.4 else a_text(chance),
-        kind="chunk" if chunk else "fact",
+        kind=kind,
         title=chance.choice(["", "", "", a_text(chance).strip()]),
         category=chance.choice([None, "work", "home", "Work"]),
         tags=tuple(chance.sample(["red", "blue", "Red", "a b"], chance.choice((0, 0, 1, 2)))),
         scope=a_scope(chance),
         importance=chance.choice((0.5, 0.5, 0.0, 0.8, 1.0)),
         decay=chance.choice((None, None, "stable", "active", "session", "permanent")),
-        created_at=NOW + chance.choice(AGES),
+        created_at=NOW + (AGES[0] + timedelta(microseconds=chance.randrange(9)) if turn else chance.choice(AGES)),
+        source="chat" if turn else None,
         happened_at=chance.choice([None, None, NOW + chance.choice(AGES + AHEAD)]),
         expires_at=NOW + chance.choice(AGES + AHEAD) if chance.random() < 0.1 else None,
         edited_at=NOW + chance.choice(AGES) if chance.random() < 0.1 else None,
@@ -212,7 +214,7 @@ CHOICES: Mapping[str, Sequence[Any]] = {
     "any_scope": (True,),
     "category": ("work", ("home", "work"), "other"),
     "tags": ("red", ("red", "blue")),
-    "kind": ("fact", "chunk"),
+    "kind": ("fact", "chunk", "turn"),
     "origin": (("user", "file", "agent", "outside"), ("web",), ("tool", "user"), ("file", "any")),
     "author": (("scribe",), ("crawler", "nobody")),
     "author_session": (("s1",),),

@@ -17,7 +17,8 @@ from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_docume
 from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import reason
-from recollect.types import EVERYTHING, Filter, Progress, RankedList, Record, Result, Work
+from recollect.types import EVERYTHING, Filter, Progress, Put, RankedList, Record, Result, Work, now
+from recollect.types.records import TURN_STEP
 
 Options: TypeAlias = Mapping[str, Any]  # some settings of `[search]`, by name
 Bars: TypeAlias = Callable[[str], Progress | None]  # makes a progress bar with a label
@@ -34,7 +35,7 @@ MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 
 def place_of(dataset: Dataset, settings: Settings) -> str:
     """Name the store's file. Each embedding model and each language has its own, and so has a set as files."""
-    parts = ["files"] if dataset.as_files else []
+    parts = ["files"] if dataset.as_files else ["turns"] if any(map(_conversation_of, dataset.corpus)) else []
     parts += [settings.embedder] if settings.embedder not in ("none", "arctic-embed-s") else []  # nor had older files
     parts += [settings.language] if settings.language not in (None, "english") else []
     return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *parts)) + ".db"
@@ -70,17 +71,33 @@ def open_corpus(
         return memory
 
 
+def _conversation_of(row: Mapping[str, Any]) -> str:
+    """The conversation that a document is a turn of, if its metadata name one."""
+    metadata = row.get("metadata")
+    return str(metadata.get("session") or "") if isinstance(metadata, dict) else ""
+
+
 def _store_documents(memory: Memory, dataset: Dataset, progress: Bars, announce: Callable[[str], None]) -> None:
-    """Store every document as a record, unless all are there."""
+    """Store every document as a record, unless all are there: as a fact, or as a turn of its conversation."""
     corpus = dataset.corpus
     if memory.status()["records"]["total"] >= len(corpus):
         return
     bar = progress(f"storing {dataset.name}")
     if bar is None:
         announce(f"storing {dataset.name}: {len(corpus):,} documents, cached for the next run")
+    begun = now()
     for start in range(0, len(corpus), BATCH):
-        batch = [(row["_id"], row.get("title") or "", row.get("text")) for row in corpus[start : start + BATCH]]
-        memory.add_many({"id": key, "text": text or title or "-", "title": title} for key, title, text in batch)
+        facts, turns = list[dict[str, Any]](), list[Record]()
+        for at, row in enumerate(corpus[start : start + BATCH], start):
+            title = row.get("title") or ""
+            fields: dict[str, Any] = {"id": row["_id"], "text": row.get("text") or title or "-", "title": title}
+            if conversation := _conversation_of(row):
+                fields |= {"kind": "turn", "source": dataset.name, "author_session": conversation}
+                turns.append(Record(**fields, created_at=begun + at * TURN_STEP))
+            else:
+                facts.append(fields)
+        memory.add_many(facts)
+        memory.store.records.apply([list(map(Put, turns))])
         if bar:
             bar(min(start + BATCH, len(corpus)), len(corpus))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from recollect.memory.importing import FileImport, storable
 from recollect.memory.naming import LEAST_CHARACTERS
 from recollect.memory.validation import make_filter
 from recollect.types import Record, Scope, now
-from recollect.types.records import Change, Forget, Put
+from recollect.types.records import TURN_STEP, Change, Forget, Put
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
@@ -37,7 +37,7 @@ NAMED = 1000  # conversations, the newest, whose ids may be shortened
 LISTED = 5  # conversations that the error about an ambiguous id lists
 EXCHANGES = 20  # of a conversation that are sent to a language model at once, the last ones
 ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
-STEP = timedelta(microseconds=1)  # between the times at which the parts of a turn were stored; turns are further apart
+STEP = TURN_STEP / 2  # between the times at which the parts of a turn are stored; between two turns it is twice as long
 _COMPARED = ("text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session")
 
 

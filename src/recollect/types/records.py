@@ -58,7 +58,8 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     return short
 
 
-MOST_LINES = 2**31 - 1  # of a file: an index holds line numbers in 32 bits
+MOST_LINES = 2**31 - 1  # of a file
+TURN_STEP = timedelta(microseconds=2)  # between the times at which two turns are stored that follow each other
 
 MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd")  # endings of file names
 

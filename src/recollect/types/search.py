@@ -108,9 +108,10 @@ class RankedRows(Sequence[Hit]):
     """The hits of a store's index in columns, best first. As hits, with their records, they are read on demand.
 
     `rows` are the store's own numbers of the records; `folds` are equal for records whose texts count as duplicates;
-    `times` are microseconds of UTC; `files` are equal for chunks of one file, and None for other records; `lines` are
-    the first lines of chunks in their files, and 0 for other records. `read` returns the records of rows, without those
-    that are gone. `statements` returns the words of rows where the index has them.
+    `times` are microseconds of UTC; `files` are equal for chunks of one file or turns of one conversation, and None for
+    other records; `lines` are the first lines of chunks in their files, when turns were stored, in microseconds and
+    negative, and 0 for other records. `read` returns the records of rows, without those that are gone. `statements`
+    returns the words of rows where the index has them.
     """
 
     rows: Sequence[int]
@@ -268,7 +269,7 @@ class Result:
 
 
 Columns: TypeAlias = tuple[bytes, int, float, str | None, FileKey | None, int]
-"""The fold, time, importance, decay class and file of a record, and its first line there."""
+"""The fold, time, importance, decay class and file of a record, and its line there, as in `RankedRows`."""
 
 
 class Candidate:
@@ -276,7 +277,7 @@ class Candidate:
 
     `key` is its row, or its id where documents of external systems are among the candidates. `time` is in microseconds
     of UTC. `total` is the number that candidates are sorted by: `base` times every factor. `passages` are further
-    candidates of the same `file`, which are shown with this one; `line` is its first line there, or 0.
+    candidates of the same `file`, which are shown with this one; `line` is as in `RankedRows`.
     """
 
     freshness: str | None = None

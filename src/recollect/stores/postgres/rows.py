@@ -10,7 +10,11 @@ from recollect.stores.rows import Condition, all_of, from_row, of_time, unusual_
 from recollect.types import Filter, Hit, Record, Scope
 from recollect.types.search import RankedRows
 
-COLUMNS = "fold, time, importance, decay, CASE kind WHEN 'chunk' THEN path END, coalesce(first_line, 0)"
+COLUMNS = (
+    "fold, time, importance, decay,"
+    " CASE kind WHEN 'chunk' THEN path WHEN 'turn' THEN source || ' ' || author_session END,"
+    " CASE kind WHEN 'turn' THEN -greatest(1, created_at) ELSE greatest(0, first_line) END"
+)
 """The columns of `records` that a ranking holds: those of `RankedRows` after the scores."""
 
 RowReader: TypeAlias = Callable[[Sequence[int]], Mapping[int, Record]]  # `RankedRows.read`

@@ -41,9 +41,12 @@ Mask: TypeAlias = "NDArray[np.bool_]"
 
 SELECTED = (
     'row, kind, title, text, "user", agent, session, importance, decay, time, expires_at, edited_at, superseded_at,'
-    " fold, path, first_line, origin"
+    " fold, CASE kind WHEN 'chunk' THEN path WHEN 'turn' THEN source || ' ' || author_session END,"
+    f" CASE kind WHEN 'turn' THEN -max(1, created_at) ELSE max(0, min(ifnull(first_line, 0), {MOST_LINES})) END, origin"
 )
 """The columns of `records` that `build` reads."""
+
+WITHOUT_TEXTS = 15  # columns of these that are not texts
 
 NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 """Columns of names, stored as numbers; 0 stands for none."""
@@ -53,7 +56,8 @@ NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 class Segment:
     """Rows in the order of their changes. The arrays of columns have one entry for each row.
 
-    `file_hash` is equal for chunks of one file, and `line` is a chunk's first line; both are 0 for other records.
+    `file_hash` is equal for chunks of one file or turns of one conversation. `line` is a chunk's first line, or when a
+    turn was stored, in microseconds and negative. Both are 0 for other records.
     `gone` are rows that were forgotten: like `rows`, they replace what older segments say of the same rows. The words
     of row i are `words[word_starts[i] : word_starts[i + 1]]`, and the places of term t those from `starts[t]` on.
     `spelled` has the terms, in the order of their hashes and as UTF-8, each between two line feeds.
@@ -74,7 +78,7 @@ class Segment:
     origin: Array
     fold: NDArray[np.uint8]
     file_hash: NDArray[np.uint64]
-    line: NDArray[np.int32]
+    line: Ints
     length: NDArray[np.int32]
     words: NDArray[np.uint32]
     word_starts: Ints
@@ -241,12 +245,11 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         ends.append(end + len(found) // HASH_BYTES)
         lengths.append(length or 1)
         words.append(stated if is_statement(kind, text) else b"")
-    columns = list(zip(*others, strict=True)) or [()] * (SELECTED.count(",") - 1)
+    columns = list(zip(*others, strict=True)) or [()] * WITHOUT_TEXTS
     row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, *rest = columns
-    folds, paths, lines, origins = rest
+    folds, files, lines, origins = rest
     origins = tuple(origin or default_origin(kind) for origin, kind in zip(origins, kinds, strict=True))
-    of_files = [path if kind == "chunk" else None for kind, path in zip(kinds, paths, strict=True)]
-    hashes_of_files = {path: 0 if path is None else _path_hash(path) for path in set(of_files)}
+    hashes_of_files = {file: 0 if file is None else _file_hash(file) for file in set(files)}
     weights = np.ones(ends[-1], dtype=np.int64)
     for start, end in title_ends:
         weights[start:end] = int(TITLE_WEIGHT)
@@ -261,8 +264,7 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         edited=_times(edited, LONG_AGO), superseded=_times(superseded, NEVER),
         importance=np.array(importance, dtype=np.float64), **coded,
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
-        file_hash=np.array([hashes_of_files[path] for path in of_files], dtype=np.uint64),
-        line=np.array([line or 0 for line in lines]).clip(0, MOST_LINES).astype(np.int32),
+        file_hash=np.array([hashes_of_files[file] for file in files], dtype=np.uint64), line=_ints(lines),
         length=np.array(lengths, dtype=np.int32), **_different(words),
         **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), spelled=_blob(()),
         names={name: codes.list() for name, codes in names.items()},
@@ -279,8 +281,8 @@ def _different(words: Sequence[bytes]) -> dict[str, Any]:
     return {"words": pairs.astype(np.uint32), "word_starts": starts, "word_count": count}
 
 
-def _path_hash(path: str) -> int:
-    return int.from_bytes(blake2b(path.encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
+def _file_hash(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
 
 
 def _times(values: Sequence[int | None], none: int) -> Ints:

@@ -101,7 +101,7 @@ class View:
         rows, times = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
         importances, decays = np.empty(count), np.empty(count, dtype=object)
         folds, files = np.empty((count, 16), dtype=np.uint8), np.empty(count, dtype=np.uint64)
-        lines = np.empty(count, dtype=np.int32)
+        lines = np.empty(count, dtype=np.int64)
         for segment, chosen, places in self.parts(positions):
             rows[chosen], times[chosen] = segment.rows[places], segment.time[places]
             importances[chosen], folds[chosen] = segment.importance[places], segment.fold[places]

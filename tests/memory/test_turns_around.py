@@ -1,0 +1,96 @@
+"""What was said around a turn of a conversation counts for it."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from recollect import Memory
+from recollect.stages import in_conversation
+from recollect.types import Candidate, Query, Scope
+from recollect.types.search import Pool
+
+TALK = (
+    "Good morning!",  # the title of the conversation
+    "When did you run the charity race for the heron reserve?",
+    "Last Saturday, with the children, and it rained all day.",
+    "How far was it?",
+    "Ten kilometres, with a heron at the end.",
+    "Shall we cook something?",
+    "Lentils, as on every Tuesday.",
+)
+
+
+def talk(folder: Path, name: str = "race", turns: Sequence[str] = TALK) -> Path:
+    """A file with one conversation."""
+    path = folder / f"{name}.jsonl"
+    rows = [
+        {"role": ("user", "assistant")[at % 2], "content": text, "conversation": name} for at, text in enumerate(turns)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def factors(memory: Memory, query: str, **options: object) -> dict[str, float]:
+    """The factor of each turn, by its text."""
+    results = memory.search(query, sources=["keyword"], **options).results
+    return {result.record.text: result.factors["turns"] for result in results if "turns" in result.factors}
+
+
+def candidates(*turns: tuple[str | None, int, float]) -> list[Candidate]:
+    """Candidates of conversations: which one, when they were stored, and their score."""
+    pool = Pool()
+    return [
+        Candidate(pool, key, score, score, (bytes(16), 0, 0.5, None, file, -time))
+        for key, (file, time, score) in enumerate(turns)
+    ]
+
+
+def test_two_turns_before_and_after_count_a_fifth() -> None:
+    """By the scores that they had before; the third one adds nothing."""
+    given = candidates(("a", 101, 0.8), ("a", 103, 0.2), ("a", 105, 0.4), ("a", 107, 0.4))
+    ranked = in_conversation(Query(""), given)
+    assert [one.total for one in given] == pytest.approx([0.76, 0.48, 0.6, 0.44])
+    assert [one.key for one in ranked] == [0, 2, 1, 3]
+    assert ranked[1].moves == {"turns": (3, 2)}
+
+
+@pytest.mark.parametrize("other", [("b", 103), ("a", 106), (None, 103)])
+def test_other_conversations_later_turns_and_facts_add_nothing(other: tuple[str | None, int]) -> None:
+    """They were not said around it."""
+    given = candidates(("a", 101, 0.8), (*other, 0.6))
+    in_conversation(Query(""), given)
+    assert given[0].total == pytest.approx(0.8 * 0.8)
+
+
+def test_question_counts_for_its_answer(memory: Memory, tmp_path: Path) -> None:
+    """The score is explained; that of a fact stays as it is, and so do scores where there is no conversation."""
+    memory.import_chat(talk(tmp_path))
+    fact = memory.add("Saturday is the day.")
+    results = {one.record.text: one for one in memory.search("charity Saturday", sources=["keyword"]).results}
+    question, answer = results[TALK[1]], results[TALK[2]]
+    assert answer.total == pytest.approx(0.8 * answer.base + 0.2 * question.base)
+    assert answer.total == pytest.approx(answer.base * answer.factors["turns"])
+    assert not results[fact.text].factors
+
+
+def test_turns_of_others_change_nothing(open_memory: Callable[..., Memory], tmp_path: Path) -> None:
+    """Stored between two imports of one's own, and visible to somebody else."""
+    shared, own = open_memory(tmp_path / "shared.db"), open_memory(tmp_path / "own.db")
+    for name in ("race", "again"):
+        for memory in (shared, own):
+            memory.scoped(Scope("ada")).import_chat(talk(tmp_path, name))
+        shared.scoped(Scope("bob")).import_chat(talk(tmp_path, name))
+    query = "charity race heron Saturday"
+    expected = factors(own, query, user="ada")
+    assert expected
+    assert factors(shared, query, user="ada") == expected
+
+
+def test_long_turn_is_around_the_next_one(memory: Memory, tmp_path: Path) -> None:
+    """It is stored in parts, of which the last ones are before the next turn."""
+    long = "\n\n".join(f"Paragraph {number} about the heron reserve and its long history." * 12 for number in range(12))
+    memory.import_chat(talk(tmp_path, turns=[long, "Last Saturday it was, my friend."]))
+    assert memory.status()["records"]["total"] > 2
+    assert factors(memory, "reserve Saturday", limit=50)["Last Saturday it was, my friend."] > 0.8
