@@ -97,7 +97,8 @@ class FusionMethod:
     """A fusion method and what others need to know about it.
 
     `reads` names the search options, beyond the weights, that change its result. A method that is not `by_score` reads
-    ranks only. One that is `by_trust` multiplies a source's weight by the trust that the source reports.
+    ranks only. One that is `by_trust` multiplies a source's weight by the trust that the source reports,
+    and lets the turns around a turn of a conversation count.
     """
 
     name: str

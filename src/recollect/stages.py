@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from recollect.dataclass import dataclass
-from recollect.fusion import minmax
+from recollect.fusion import METHODS, minmax
 from recollect.ranking import (
     DAY,
     HALF_LIVES,
@@ -172,8 +172,13 @@ AROUND_SHARE = 0.2
 """What each of them counts; the turn itself counts the rest of 1. Chosen on tuning questions, decision 067."""
 
 
-def in_conversation(_query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Let the turns around a turn of a conversation count for it: an answer seldom repeats the words of a question."""
+def in_conversation(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Let the turns around a turn of a conversation count for it: an answer seldom repeats the words of a question.
+
+    Scores of the other methods, whose formulas people know, do not stand apart enough for that, and stay as they are.
+    """
+    if not METHODS[query.ranking.fusion].by_trust:
+        return candidates
     conversations: dict[FileKey, list[Candidate]] = {}
     for candidate in candidates:
         if candidate.line < 0 and candidate.file is not None and candidate.total > NOTHING:

@@ -56,6 +56,13 @@ def test_two_turns_before_and_after_count_a_fifth() -> None:
     assert ranked[1].moves == {"turns": (3, 2)}
 
 
+def test_other_methods_keep_their_scores(memory: Memory, tmp_path: Path) -> None:
+    """Their formulas are known: RRF, OpenClaw's blend."""
+    memory.import_chat(talk(tmp_path))
+    assert factors(memory, "charity race")
+    assert not any(factors(memory, "charity race", fusion=method) for method in ("rrf", "weighted", "combmnz", "borda"))
+
+
 @pytest.mark.parametrize("other", [("b", 103), ("a", 106), (None, 103)])
 def test_other_conversations_later_turns_and_facts_add_nothing(other: tuple[str | None, int]) -> None:
     """They were not said around it."""

@@ -125,7 +125,7 @@ def search(world: World, text: str, options: Mapping[str, Any], now: datetime) -
     rows, merged = fused(lists, text, world, o)
     steps = {"fusion": rows}
     delicate = unclear(rows)
-    rows = by_total(of_conversations(rows), "turns")
+    rows = by_total(of_conversations(rows), "turns") if o["fusion"] == "blend" else rows
     delicate = delicate or unclear(rows)
     if o["by"] == "file":
         rows = by_total(of_files(rows), "files")
