@@ -24,7 +24,8 @@ from recollect.types import Answer, Put, Record, Result, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")
 STAGES = (
-    "files", "decay", "time", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded", "freshness",
+    "turns", "files", "decay", "time", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded",
+    "freshness",
 )  # fmt: skip
 
 
