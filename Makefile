@@ -43,8 +43,8 @@ torture: $(VENV)/.dev  # the long forms, under an hour on two cores; writes what
 	$(BIN)/pytest -n 0 -m torture $(ALONE) || failed=1; \
 	$(BIN)/python tests/support/tally.py .torture.jsonl; exit $$failed
 
-torture-full: export TORTURE = full  # no test ends before its number of rounds: about two hours
-torture-full: torture
+torture-full: export TORTURE = full
+torture-full: torture  # no test ends before its number of rounds: about two hours
 
 bench: $(VENV)/.dev .bench/.installed  # 10,000, 100,000 and 1,000,000 records beside other systems; writes docs/performance.md
 	$(BIN)/python -m benchmarks.speed --write
