@@ -61,6 +61,7 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
 MOST_LINES = 2**31 - 1  # of a file: an index holds line numbers in 32 bits
 
 MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd")  # endings of file names
+FRONT_MATTER = "front matter"  # the place of a chunk that holds the aliases of a note and the links above its text
 
 
 def passage_of(title: str, text: str) -> str:
