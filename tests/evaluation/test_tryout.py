@@ -85,7 +85,7 @@ def test_judged_chunks_count_as_their_files(tmp_path: Path, monkeypatch: pytest.
         chunks = memory.list(limit=500)
         texts = {chunk.id: chunk.title for chunk in chunks}
         dataset = Dataset("mine", (), texts, {chunk.id: {chunk.id: 1} for chunk in chunks}, "")
-        for name, value in (("RULES", 2), ("MAX_TOKENS", 60), ("MIN_TOKENS", 20)):
+        for name, value in (("RULES", documents.RULES + 1), ("MAX_TOKENS", 60), ("MIN_TOKENS", 20)):
             monkeypatch.setattr(documents, name, value)
         migration = to_chunks(memory)
         verdict = try_out(memory, migration, dataset)

@@ -69,6 +69,27 @@ def test_period_in_the_front_matter_is_that_of_the_chunks(memory, notes):
     assert len(memory.search("tea").results) == 3
 
 
+def test_period_of_an_observation_is_that_of_its_line(memory, notes):
+    """An observation is found in its period only, and the other lines of the note as before."""
+    (notes / "tea.md").write_text(
+        "---\nvalid_until: 9999-12-31\n---\n# Tea\n\nWe like tea.\n\n"
+        "- [shop] @effective[2020-05-01,2020-07-01) Green tea is from Uji.\n"
+        "- [shop] @2020-07-01 Green tea is from Assam.\n"
+    )
+    memory.index(notes)
+    assert ["Assam" in result.snippet for result in memory.search("green tea from", by="chunk").results].count(
+        True
+    ) == 1
+    assert not any("Uji" in result.record.text for result in memory.search("green tea", by="chunk").results)
+    assert any("like" in result.record.text for result in memory.search("tea", by="chunk").results)
+    for day, towns in (("2020-04-30", []), ("2020-06-30", ["Uji"]), ("2020-08-01", ["Assam"])):
+        results = memory.search("green tea", as_of=day, by="chunk").results
+        assert [town for town in ("Uji", "Assam") if any(town in one.record.text for one in results)] == towns
+    (notes / "tea.md").write_text("# Tea\n\n- [shop] @effective[2020-05-01,9999-07-01) Green tea is from Uji.\n")
+    memory.index(notes)
+    assert [one.record.lines for one in memory.search("green tea", by="chunk").results] == [(3, 3)]
+
+
 def test_unusual_files_are_skipped_with_a_reason(memory, notes, tmp_path):
     """Hidden files silently; links, huge and binary files and pipes are named; any encoding is read."""
     (notes / "good.md").write_text("Good tea.\n")

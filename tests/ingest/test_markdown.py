@@ -139,3 +139,35 @@ def test_reading_leaves_nothing_to_the_garbage_collector():
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+def test_aliases_and_links_of_the_front_matter_are_a_chunk():
+    """Its lines are those of the file; other properties are metadata only, and no list of aliases is an error."""
+    top = "---\ntitle: Heron\naliases:\n  - Grey bird\n  - 7\ncolour: grey\nup: '[[Birds]]'\n---\n"
+    names, text = read_markdown(f"{top}It wades.\n", "file").chunks
+    assert (names.text, names.lines) == ('aliases: ["Grey bird", "7"]\n\n\n\nup: \'[[Birds]]\'', (3, 7))
+    assert (names.place, names.headings) == ("front matter", ())
+    assert (text.text, text.lines, text.place) == ("It wades.", (9, 9), None)
+    for value in ("", "[]", "{a: b}", "[[a], {b: c}]", "null"):
+        assert len(read_markdown(f"---\naliases: {value}\n---\nIt wades.\n", "file").chunks) == 1
+    assert len(read_markdown("---\naliases: [\n---\nIt wades.\n", "file").chunks) == 1
+    many = read_markdown(f"---\naliases: {[f'name {n}' for n in range(5000)]}\n---\nIt wades.\n", "file").chunks
+    assert all(tokens(chunk.text) <= MAX_TOKENS for chunk in many)
+
+
+def test_observation_with_a_period_is_a_chunk():
+    """The heading directly above it and the lines that continue it belong to it; what is no period is text."""
+    note = read_markdown(
+        "# Cache\n\nWhat we use.\n\n## Now\n\n- [decision] @effective[2026-01-10,2026-02-27) Redis.\n  It was there.\n"
+        "- [note] Ask Ada.\n- [decision] @2026-02-27 Memcached.\n- [note] @valid[spring,) Swim.\n\nText.\n\n"
+        "```\n- [decision] @2026-03-01 In code.\n```\n",
+        "file",
+    )
+    periods = [(chunk.lines, *(at and at.day for at in (chunk.date, chunk.expires))) for chunk in note.chunks]
+    assert periods == [
+        ((3, 3), None, None), ((5, 8), 10, 27), ((9, 9), None, None), ((10, 10), 27, None), ((11, 17), None, None),
+    ]  # fmt: skip
+    assert [chunk.headings for chunk in note.chunks[1:]] == [("Now",)] * 4
+    long = read_markdown(f"- [decision] @2026-02-27 {'Much. ' * 900}\n- [a] @2026-02-28 Little.\n", "file").chunks
+    assert [chunk.date.day for chunk in long[-2:]] == [27, 28]
+    assert all(tokens(chunk.text) <= MAX_TOKENS for chunk in long)

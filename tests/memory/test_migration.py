@@ -211,7 +211,7 @@ def folder(tmp_path: Path) -> Path:
 
 def newer_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A later release whose chunks are short."""
-    monkeypatch.setattr(documents, "RULES", 2)
+    monkeypatch.setattr(documents, "RULES", documents.RULES + 1)
     monkeypatch.setattr(documents, "MAX_TOKENS", 60)
     monkeypatch.setattr(documents, "MIN_TOKENS", 20)
 
@@ -242,7 +242,7 @@ def test_unchanged_chunks_cost_nothing(tmp_path: Path, folder: Path, monkeypatch
     with opened(tmp_path / "memory.db", model := Counting(64)) as memory:
         memory.index(folder)
         count, newest = model.count, memory.store.changes.newest()
-        monkeypatch.setattr(documents, "RULES", 2)
+        monkeypatch.setattr(documents, "RULES", documents.RULES + 1)
         migration = to_chunks(memory)
         migration.prepare(memory, None)
         migration.switch(memory, None)
@@ -275,7 +275,7 @@ def test_rules_of_a_folder_are_the_oldest_of_its_files(
     """A folder around it inherits them, a new folder has the present ones, and they do not count as other options."""
     with opened(tmp_path / "memory.db") as memory:
         memory.index(folder)
-        monkeypatch.setattr(documents, "RULES", 2)
+        monkeypatch.setattr(documents, "RULES", documents.RULES + 1)
         (tmp_path / "new").mkdir()
         (tmp_path / "new" / "a.md").write_text("A new note about the tide.")
         memory.index(tmp_path / "new")

@@ -223,3 +223,34 @@ def test_backlinks_are_all_links_reversed(memory: Memory, tmp_path: Path) -> Non
     found = {path: {note.record.path for note in memory.related(path).backlinks} for path in expected}
     assert found == expected
     assert sum(map(len, expected.values())) > 100
+
+
+def test_aliases_and_front_matter_are_followed(opened: Memory, tmp_path: Path) -> None:
+    """A wikilink may name a note by an alias, a file or a title of that name comes first, and properties hold links."""
+    notes = {
+        "Heron.md": "---\naliases:\n  - Grey bird\n  - 'Ardea: cinerea'\n  - Mill\n---\n# Heron\n\nIt wades.\n",
+        "Egret.md": "---\nalias: Schneereiher\nup: '[[Heron]]'\nsee:\n  - \"[[Mill]]\"\n---\n# Egret\n\nWhite.\n",
+        "Mill.md": "# Mill\n\nWhere the [[grey bird]] and the [[Ardea: cinerea|heron]] stand. No [[Stork]].\n",
+        "Pond.md": '# Pond\n\nThe [[SCHNEEREIHER]] fishes.\n\n```yaml\naliases: ["Stork"]\n```\n',
+    }
+    opened.index(write(tmp_path / "vault", notes))
+    mill = opened.related("Mill.md")
+    assert names(mill.links) == [("Heron.md", "line 3: [[grey bird]] and 1 more")]
+    assert mill.links[0].record.text.strip() == "It wades."
+    assert [link.target for link in mill.unresolved] == ["Stork"]
+    assert names(mill.backlinks) == [("Egret.md", "line 5: [[Mill]]")]
+    heron = opened.related("Heron.md")
+    assert names(heron.backlinks) == [
+        ("Egret.md", "line 3: [[Heron]]"),
+        ("Mill.md", "line 3: [[grey bird]] and 1 more"),
+    ]
+    assert names(opened.related("Egret.md").backlinks) == [("Pond.md", "line 3: [[SCHNEEREIHER]]")]
+    assert Path(opened.search("schneereiher").results[0].record.path or "").name in ("Egret.md", "Pond.md")
+
+
+def test_an_alias_leads_to_no_hidden_note(opened: Memory, tmp_path: Path) -> None:
+    """A note of another user does not give its alias to a link."""
+    opened.index(write(tmp_path / "ada", {"Secret.md": "---\naliases: [Plan]\n---\nMine.\n"}), user="ada")
+    opened.index(write(tmp_path / "all", {"Open.md": "The [[Plan]].\n"}))
+    assert [link.target for link in opened.related("Open.md").unresolved] == ["Plan"]
+    assert names(opened.related("Open.md", user="ada").links) == [("Secret.md", "line 1: [[Plan]]")]

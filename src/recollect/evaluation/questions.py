@@ -18,7 +18,7 @@ from recollect.memory import Memory
 from recollect.models.openai import Llm
 from recollect.ranking import fold
 from recollect.types import FileState, Notes, Progress, Record, Store
-from recollect.types.records import MARKDOWN
+from recollect.types.records import FRONT_MATTER, MARKDOWN
 
 KINDS = ("paraphrase", "context", "alias", "link", "heading", "sentence", "fact")  # a language model makes the first
 SPLITS = ("test", "dev")
@@ -56,11 +56,13 @@ class VisibleRecords:
         visible = memory.store.records.list(self.where, limit=1_000_000_000)
         # A path with a tab or a line break cannot be written to the judgments.
         writable = (record for record in visible if not set("\t\r\n") & set(target_of(record)))
-        self.listed = sorted(writable, key=lambda record: record.id)
+        everything = sorted(writable, key=lambda record: record.id)
+        # Aliases are asked for by themselves, and no sentence is made of front matter.
+        self.listed = [record for record in everything if record.place != FRONT_MATTER]
         if not self.listed:
             hint = "`recollect index FOLDER` or `recollect add TEXT` first, or widen scope and filters"
             raise UsageError("there is nothing in the store to ask about", hint=hint)
-        self.vocabulary = Vocabulary(self.listed, self.keywords.analyzer, progress)
+        self.vocabulary = Vocabulary(everything, self.keywords.analyzer, progress)
         self.aliases = _aliases(memory.store, self.listed)
         self.fingerprint = _digest("\0".join(record.id for record in self.listed), 8)
 

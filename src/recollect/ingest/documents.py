@@ -4,6 +4,7 @@ Among equal positions for a cut a hash of the text decides, so that an inserted 
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -11,21 +12,23 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from itertools import groupby, pairwise
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from recollect.ingest.discovery import decode
 from recollect.ingest.markdown import TopBlock, top_blocks
+from recollect.ingest.periods import observation, period
 from recollect.ingest.readers import DocumentText, kind_of
 from recollect.ingest.readers.worker import Worker
-from recollect.types.records import MARKDOWN
+from recollect.types.records import FRONT_MATTER, MARKDOWN
 
-RULES = 1
+RULES = 2
 """The version of the rules in this module. It rises with every change that cuts some file in another way; files that
 were cut before stay as they are until `recollect migrate --chunks`."""
 
 PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc", ".tex", ".log", ".textile", ""))
 """Suffixes of texts whose indentation has no meaning; every other file is read as source code."""
 
+ALIASES = ("aliases", "alias")
 MAX_FRONT_MATTER = 64 * 1024
 MAX_CODE_CONTEXT = 3  # lines of context for a chunk of code: the class, the function and the block that contain it
 MIN_TOKENS = 100  # a chunk may end from here on
@@ -33,6 +36,8 @@ MAX_TOKENS = 400  # of a chunk: with its title still below the 512 that small mo
 MAX_CONTEXT = 64  # tokens of context, about a sixth of a chunk: what other systems repeat as overlap
 # How good a cut before a unit is. A heading of level n is 10 - n; after a heading GLUED, at a new page PART.
 PART, BLOCK, LINE, SENTENCE, GLUED = 9, 3, 2, 1, 0
+
+OBSERVATION = "observation"  # the kind of a block that is an observation with a period
 
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 _ADOC = re.compile(r"(={1,6})\s+(\S.*)")
@@ -43,25 +48,37 @@ _LINES = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _SHORT_WORD, _LONG_WORD = 8, 24
 
 
+class Period(NamedTuple):
+    """When an observation begins to hold, and when it ends."""
+
+    since: datetime | None
+    until: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a text: its context, the text, its first and last line; of a document also its place and date."""
+    """A piece of a text: its context, the text, its first and last line; its place and its period if it has them."""
 
     headings: tuple[str, ...]
     text: str
     lines: tuple[int, int]
     place: str | None = field(default=None, repr=False)
     date: datetime | None = field(default=None, repr=False)
+    expires: datetime | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Text that is not cut: with line ends, its lines, how good a cut before it is (`weight`), and its context."""
+    """Text that is not cut: with line ends, its lines, how good a cut before it is (`weight`), and its context.
+
+    The units of one observation have the same object as `period`; other text has none.
+    """
 
     text: str
     lines: tuple[int, int]
     weight: int
     headings: tuple[str, ...] = ()
+    period: Period | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +112,11 @@ def read_markdown(text: str, name: str) -> Document:
     """Read a markdown note; `name` is its title if it has none of its own."""
     lines = split_lines(text)
     metadata, first = _front_matter(lines)
-    blocks = _blocks(lines, first)
+    blocks = [part for block in _blocks(lines, first) for part in _with_periods(lines, block)]
     own = metadata_text(metadata.get("title")) or next((block.heading for block in blocks if block.level == 1), "")
     title = own or name
-    return Document(bounded(title), tuple(pack(list(_units(lines, blocks, title)))), metadata, untitled=not own)
+    chunks = (*_names(lines[: max(first - 1, 0)], metadata), *_pack_periods(list(_units(lines, blocks, title))))
+    return Document(bounded(title), chunks, metadata, untitled=not own)
 
 
 def cut_blocks(reading: DocumentText, name: str) -> Document:
@@ -181,6 +199,9 @@ def _units(lines: Sequence[str], blocks: list[TopBlock], title: str) -> Iterator
             weight = GLUED if after_heading else 10 - block.level if block.level else BLOCK
             headings = tuple(bounded(words) for words in path.values() if words and words != title)
             first, *rest = units_of(lines, start, below.start, weight, headings)
+            if block.kind == OBSERVATION:
+                period = _period(lines[block.start])
+                first, *rest = (replace(unit, period=period) for unit in (first, *rest))
             yield first
             # Context for the later parts of a long block: a table's header, or the line above that ends in a colon.
             lead = lines[above.end - 1].strip() if above.kind == "paragraph_open" else ""
@@ -192,6 +213,59 @@ def _units(lines: Sequence[str], blocks: list[TopBlock], title: str) -> Iterator
             yield from (replace(unit, headings=context) for unit in rest)
             begun, after_heading = True, bool(block.level) and start == block.start
         above = block
+
+
+def _with_periods(lines: Sequence[str], block: TopBlock) -> Iterator[TopBlock]:
+    """A block. Of a list, every observation that has a period is a block of its own."""
+    start = at = block.start
+    while at < block.end and block.kind == "bullet_list_open":
+        end = at + 1
+        if _period(lines[at]):
+            while end < block.end and (not lines[end].strip() or _indent(lines[end]) > _indent(lines[at])):
+                end += 1
+            if start < at:
+                yield block._replace(start=start, end=at)
+            yield TopBlock(OBSERVATION, at, end)
+            start = end
+        at = end
+    if start < block.end or start == block.start:
+        yield block._replace(start=start)
+
+
+def _period(line: str) -> Period | None:
+    """The period of a line that is an observation."""
+    written = observation(line.strip()) if "@" in line else None
+    bounds = Period(*period(written[1])[1:]) if written else None
+    return bounds if bounds and any(bounds) else None
+
+
+def _pack_periods(units: Sequence[Unit]) -> Iterator[Chunk]:
+    """Chunks of which each holds one observation that has a period, with a heading directly above it, or none."""
+    groups = [list(group) for _, group in groupby(units, lambda unit: id(unit.period))]
+    for above, group in pairwise(groups):
+        if group[0].period and group[0].weight == GLUED:
+            group.insert(0, above.pop())
+    for group in groups:
+        since, until = group[-1].period or (None, None) if group else (None, None)
+        yield from (replace(chunk, date=since, expires=until) for chunk in pack(group))
+
+
+def _names(lines: Sequence[str], metadata: Mapping[str, Any]) -> Iterator[Chunk]:
+    """The aliases of a note and the links in its front matter. Other lines are empty, so that each keeps its number."""
+    shown = ["\n"] * len(lines)
+    keys = [at for at, line in enumerate(lines) if at and re.match(r"[^\s#-]", line)]
+    for start, end in pairwise((*keys, len(lines))):
+        name = lines[start].partition(":")[0].strip()
+        if name in ALIASES:
+            aliases = metadata[name] if isinstance(metadata.get(name), list) else [metadata.get(name)]
+            names = [words for value in aliases if (words := metadata_text(value))]
+            shown[start] = f"aliases: {json.dumps(names, ensure_ascii=False)}\n" if names else "\n"
+        elif any("[[" in line for line in lines[start:end]):
+            shown[start:end] = lines[start:end]
+    if any(map(str.strip, shown)):
+        yield from (
+            replace(chunk, place=FRONT_MATTER) for chunk in pack(list(units_of(shown, 0, len(shown), BLOCK, ())))
+        )
 
 
 def _below(path: Mapping[int, str], level: int, heading: str) -> dict[int, str]:

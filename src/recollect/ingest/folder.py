@@ -335,7 +335,9 @@ def chunk_records(
             text=chunk.text,
             lines=chunk.lines,
             place=chunk.place,
-            **(common | {"happened_at": chunk.date} if chunk.date else common),
+            **common
+            | ({"happened_at": chunk.date} if chunk.date else {})
+            | ({"expires_at": chunk.expires} if chunk.expires else {}),
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]

@@ -5,17 +5,19 @@ Nothing of it is stored: the links are read from the texts of the chunks wheneve
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from recollect.types.records import MARKDOWN
+from recollect.types.records import FRONT_MATTER, MARKDOWN, Record
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -142,26 +144,33 @@ class LinkTargets:
 
     A wikilink names a file as in Obsidian: by its name, or by the end of its path, without the suffix of Markdown, in
     upper or lower case. If several files could be meant, those of the same indexed folder come first, then the shortest
-    path. If there is none, it names a note by its title, as in basic-memory. A Markdown link is a path from the folder
-    of the note, or from the indexed folder if it begins with `/`. If no file is there, such a path from the top, and a
-    name alone, are looked for as those of a wikilink.
+    path. If there is none, it names a note by its title, as in basic-memory, or else by one of its aliases. A Markdown
+    link is a path from the folder of the note, or from the indexed folder if it begins with `/`. If no file is there,
+    such a path from the top, and a name alone, are looked for as those of a wikilink.
     """
 
     def __init__(self, files: Mapping[str, tuple[str, str]]) -> None:
         self._roots = {path: root for path, (root, _) in files.items()}
         self._names: dict[str, list[_Name]] = {}
         self._titled: dict[str, list[str]] = {}
+        self._aliases: dict[str, set[str]] = {}
         for path, (_, title) in files.items():
             self._titled.setdefault(fold(title), []).append(path)
             for order, name in enumerate(names_of(path)):
                 self._names.setdefault(posixpath.basename(name), []).append(_Name(name, order, path))
 
+    def add_alias(self, alias: str, path: str) -> None:
+        """Note that a file has an alias."""
+        if path in self._roots:
+            self._aliases.setdefault(fold(alias), set()).add(path)
+
     def find(self, link: NoteLink, source: str | None) -> str | None:
         """The path of the file that a link in the file `source` means; None if there is none."""
         path = self._by_path(link, source)
         if path is None and link.is_wikilink:
-            root, titled = self._roots.get(source or ""), self._titled.get(fold(link.target), ())
-            path = min(titled, key=lambda each: (self._roots[each] != root, each.count("/"), each), default=None)
+            root, name = self._roots.get(source or ""), fold(link.target)
+            named: Iterable[str] = self._titled.get(name) or self._aliases.get(name) or ()
+            path = min(named, key=lambda each: (self._roots[each] != root, each.count("/"), each), default=None)
         return path
 
     def _by_path(self, link: NoteLink, source: str | None) -> str | None:
@@ -202,21 +211,38 @@ def fold(path: str) -> str:
     return unicodedata.normalize("NFC", path).casefold()
 
 
-def words_for(path: str, title: str) -> set[str]:
-    """Words of which every text that links to a file contains one: the longest in ASCII of each of its names.
+def words_for(path: str, *titles: str) -> set[str]:
+    """Words of which every text that links to a file contains one: the longest in ASCII of each of its names."""
+    note = PurePosixPath(unicodedata.normalize("NFC", path))
+    return words_of([note.stem, *([note.parent.name] if note.stem.lower() in FOLDER_NOTES else []), *titles])
+
+
+def words_of(names: Iterable[str]) -> set[str]:
+    """The longest word in ASCII of each name.
 
     Letters beyond ASCII may be written in several ways, so a name without others has the empty word.
     """
-    note = PurePosixPath(unicodedata.normalize("NFC", path))
-    names = [note.stem, *([note.parent.name] if note.stem.lower() in FOLDER_NOTES else [])]
-    names += [unicodedata.normalize("NFC", title)] if title else []
-    return {max(_WORD.findall(name), key=len, default="").lower() for name in names}
+    written = (unicodedata.normalize("NFC", name) for name in names if name)
+    return {max(_WORD.findall(name), key=len, default="").lower() for name in written}
 
 
-def may_link(path: str, title: str) -> re.Pattern[str]:
+def may_link(path: str, *titles: str) -> re.Pattern[str]:
     """A pattern for texts, as `destinations` writes them, that may link to a file; most others do not match."""
-    names = "|".join(re.escape(name) for name in (*map(posixpath.basename, names_of(path)), fold(title)) if name)
+    called = (*map(posixpath.basename, names_of(path)), *map(fold, titles))
+    names = "|".join(re.escape(name) for name in called if name)
     return re.compile(rf"(?:\[\[|[/(<]|\]:)\s*(?:{names})/?\s*(?:[\]|#)>?\"'\s]|$)")
+
+
+def aliases_of(records: Iterable[Record]) -> Iterator[tuple[str, str]]:
+    """The aliases of notes with their paths, from the chunks that hold front matter. What is no list has none."""
+    for record in records:
+        if record.place == FRONT_MATTER and record.path:
+            for line in record.text.split("\n"):
+                if line.startswith("aliases: "):
+                    with suppress(ValueError, RecursionError):
+                        names = json.loads(line.removeprefix("aliases: "))
+                        listed = names if isinstance(names, list) else []
+                        yield from ((name, record.path) for name in listed if isinstance(name, str))
 
 
 def destinations(text: str) -> str:

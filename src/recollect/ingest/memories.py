@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import MAXYEAR, datetime, timedelta
+from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from recollect.errors import UsageError
 from recollect.ingest.chats import ChatFile, json_values
 from recollect.ingest.discovery import MAX_FILE, decode, read_regular, reason_of
 from recollect.ingest.documents import metadata_text, read_markdown
+from recollect.ingest.periods import observation, period
 from recollect.ingest.turns import listed, moment
 from recollect.types.records import MARKDOWN
 
@@ -20,16 +21,8 @@ FORMATS = (MEM0, MCP, BASIC)
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 UNKNOWN = "no memories in a known format"
 PEEKED = 50
-DAY_LENGTH = len("2026-06-10")
 
-_OBSERVATION = re.compile(r"\s*[-*]\s+\[(?P<category>[^\[\]()]+)\]\s+(?P<text>\S.*)")
-_TASKS = frozenset((" ", "x", "X", "-"))  # `- [x] done` is a task, not an observation
 _RELATION = re.compile(r"\s*[-*]\s+(?P<kind>[^\[\]]*?)\s*\[\[(?P<target>[^\[\]]+)\]\]")
-# When an observation holds: `@effective[2026-06-10,2026-07-27) text`, `@2026-06-10 text`.
-_PERIOD = re.compile(
-    r"@(?P<kind>effective|valid|occurred)?"
-    r"(?:(?P<left>[\[(])(?P<since>[^\s,\[\]()]*),(?P<until>[^\s,\[\]()]*)(?P<right>[\])])|(?(kind):)(?P<day>\d{4}-\d\d-\d\d\S*))\s+"
-)
 _TAG = re.compile(r"(?<!\S)#([\w/-]+)")
 
 
@@ -190,31 +183,13 @@ def _iso(value: object) -> str:
     return str(value) if value is not None else ""
 
 
-def _period(text: str) -> tuple[str, datetime | None, datetime | None]:
-    """An observation without the period that it begins with, and when that begins and ends. What is no time is text."""
-    found = _PERIOD.match(text)
-    if not found:
-        return text, None, None
-    names = found["day"] or found["since"] or "", found["until"] or ""
-    since = _bound(names[0], after=found["left"] == "(")
-    until = _bound(names[1], after=found["right"] == "]")
-    if (names[0] and not since) or (names[1] and not until) or not (since or until):
-        return text, None, None
-    return text[found.end() :], since, None if found["kind"] == "occurred" else until
-
-
-def _bound(name: str, *, after: bool) -> datetime | None:
-    """One end of a period; with `after`, a day ends it, and does not begin it."""
-    at = moment(name)
-    return at + timedelta(days=1) if at and after and len(name) == DAY_LENGTH and at.year < MAXYEAR else at
-
-
 def _note_memo(line: str, title: str, name: str) -> Memo | None:
-    if (found := _OBSERVATION.fullmatch(line)) and found["category"] not in _TASKS:
-        text = " ".join(_TAG.sub("", found["text"]).split())
-        tags, key = tuple(_TAG.findall(found["text"])), ("observation", name, text)
-        text, since, until = _period(text)
-        return Memo(key, text, title, found["category"].strip(), tags, since, until) if text else None
+    if written := observation(line):
+        category, words = written
+        text = " ".join(_TAG.sub("", words).split())
+        tags, key = tuple(_TAG.findall(words)), ("observation", name, text)
+        text, since, until = period(text)
+        return Memo(key, text, title, category, tags, since, until) if text else None
     if found := _RELATION.match(line):
         kind = found["kind"].strip() or "relates_to"
         return _relation({"s": title, "k": kind, "t": found["target"].partition("|")[0]}, "s", "k", "t")

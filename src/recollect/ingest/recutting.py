@@ -89,4 +89,4 @@ def _differences(before: Sequence[Record], after: Sequence[Record]) -> list[Chan
 
 
 def _shown(record: Record) -> tuple[object, ...]:
-    return record.title, record.text, record.lines, record.place
+    return record.title, record.text, record.lines, record.place, record.happened_at, record.expires_at

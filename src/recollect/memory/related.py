@@ -15,7 +15,7 @@ from recollect.memory.callers import ScopedWriter
 from recollect.memory.shapes import name_of
 from recollect.memory.validation import clean, merge_scope
 from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
-from recollect.types.records import short_ids
+from recollect.types.records import FRONT_MATTER, short_ids
 
 if TYPE_CHECKING:
     from recollect.ingest.links import NoteLink
@@ -150,6 +150,7 @@ class _Note:
         self._file = record.path if record.kind == "chunk" else None
         self._parts = (self._file and self._chunks([self._file]).get(self._file)) or [record]
         self._targets = LinkTargets(memory.store.files.visible(self._where))
+        self._aliases = self._read_aliases()
 
     def related(self, limit: int) -> Related:
         """Everything that it is related to."""
@@ -158,11 +159,25 @@ class _Note:
             self._record, tuple(links), tuple(self.backlinks()), tuple(self.similar(limit)), tuple(unresolved)
         )
 
+    def _read_aliases(self) -> list[str]:
+        """The aliases of this note. The targets learn them, and those that its links to no file may mean."""
+        from recollect.ingest.links import aliases_of, words_of
+
+        own = [alias for alias, _ in aliases_of(self._parts)]
+        wanted = [link.target for link in _links(self._parts) if link.is_wikilink and not self._find(link)]
+        if words := words_of([*own, *wanted]):
+            for alias, path in aliases_of(self._memory.store.files.linking(words, self._where)):
+                self._targets.add_alias(alias, path)
+        return own
+
+    def _find(self, link: NoteLink) -> str | None:
+        return self._targets.find(link, self._record.path)
+
     def links(self) -> tuple[list[RelatedNote], list[NoteLink]]:
         """The notes that this one links to, in the order of the links; and the links that lead to no indexed file."""
         resolved, unresolved = dict[str, list["NoteLink"]](), []
         for link in _links(self._parts):
-            path = self._targets.find(link, self._record.path)
+            path = self._find(link)
             if path is None and not link.embeds:  # most of what is embedded is an image
                 unresolved.append(link)
             elif path is not None and path != self._file:
@@ -180,9 +195,9 @@ class _Note:
 
         if self._file is None:
             return
-        title = self._parts[0].title.split(" › ")[0]
-        pattern = may_link(self._file, title)
-        mentions = self._memory.store.files.linking(words_for(self._file, title), self._where)
+        titles = (self._parts[0].title.split(" › ")[0], *self._aliases)
+        pattern = may_link(self._file, *titles)
+        mentions = self._memory.store.files.linking(words_for(self._file, *titles), self._where)
         linking = [
             record
             for record in mentions
@@ -259,7 +274,7 @@ def _under(parts: Sequence[Record], heading: str) -> Record:
         headings = re.findall(r"^#+ (.*)", part.text, re.MULTILINE)
         if wanted in map(_anchor, (*part.title.split(" › ")[1:], *headings)):
             return part
-    return parts[0]
+    return next((part for part in parts if part.place != FRONT_MATTER), parts[0])
 
 
 def _anchor(heading: str) -> str:

@@ -1,0 +1,41 @@
+"""Observations in a note (`- [decision] We use Redis.`), and the period in which one holds, as in basic-memory."""
+
+import re
+from datetime import MAXYEAR, datetime, timedelta
+
+from recollect.ingest.turns import moment
+
+DAY_LENGTH = len("2026-06-10")
+
+_OBSERVATION = re.compile(r"\s*[-*]\s+\[(?P<category>[^\[\]()]+)\]\s+(?P<text>\S.*)")
+_TASKS = frozenset((" ", "x", "X", "-"))  # `- [x] done` is a task, not an observation
+# When an observation holds: `@effective[2026-06-10,2026-07-27) text`, `@2026-06-10 text`.
+_PERIOD = re.compile(
+    r"@(?P<kind>effective|valid|occurred)?"
+    r"(?:(?P<left>[\[(])(?P<since>[^\s,\[\]()]*),(?P<until>[^\s,\[\]()]*)(?P<right>[\])])|(?(kind):)(?P<day>\d{4}-\d\d-\d\d\S*))\s+"
+)
+
+
+def observation(line: str) -> tuple[str, str] | None:
+    """The category and the text of a line that is an observation."""
+    found = _OBSERVATION.fullmatch(line)
+    return (found["category"].strip(), found["text"]) if found and found["category"] not in _TASKS else None
+
+
+def period(text: str) -> tuple[str, datetime | None, datetime | None]:
+    """An observation without the period that it begins with, and when that begins and ends. What is no time is text."""
+    found = _PERIOD.match(text)
+    if not found:
+        return text, None, None
+    names = found["day"] or found["since"] or "", found["until"] or ""
+    since = _bound(names[0], after=found["left"] == "(")
+    until = _bound(names[1], after=found["right"] == "]")
+    if (names[0] and not since) or (names[1] and not until) or not (since or until):
+        return text, None, None
+    return text[found.end() :], since, None if found["kind"] == "occurred" else until
+
+
+def _bound(name: str, *, after: bool) -> datetime | None:
+    """One end of a period; with `after`, a day ends it, and does not begin it."""
+    at = moment(name)
+    return at + timedelta(days=1) if at and after and len(name) == DAY_LENGTH and at.year < MAXYEAR else at
