@@ -339,7 +339,10 @@ def _is_message(value: Mapping[str, Any]) -> bool:
 FORMATS: Mapping[str, Format] = {  # the order in which they are tried
     "chatgpt": Format(chatgpt, lambda value: isinstance(value.get("mapping"), dict)),
     "claude": Format(claude, lambda value: isinstance(value.get("chat_messages"), list)),
-    "gemini": Format(gemini, lambda value: "sessionId" in value and ("startTime" in value or "projectHash" in value)),
+    "gemini": Format(
+        gemini,
+        lambda value: "sessionId" in value and "type" not in value and ("startTime" in value or "projectHash" in value),
+    ),
     "claude-code": Format(claude_code, lambda value: "type" in value and ("sessionId" in value or "leafUuid" in value)),
     "codex": Format(
         codex,
