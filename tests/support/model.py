@@ -1,6 +1,6 @@
 """A language model for agent programs: the streams of the Messages, Responses and Gemini APIs with a fixed answer.
 
-The model calls the tool `memory_status` once if the prompt says "use the tool", and else answers at once.
+The model calls the tool `memory_status` once in a session whose prompts have the words of `CALL`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from support.http import HttpServer, Request, Response
 
 ANSWER = "The wheel turns clockwise."
-TOOL = "memory_status"
+TOOL, CALL = "memory_status", "ask the server once"
 Event = Mapping[str, Any]
 
 
@@ -64,7 +64,7 @@ def _tool(body: Mapping[str, Any]) -> str:
     """The name under which the program offers the tool, if the model is to call it now."""
     text = json.dumps(body)
     results = ('"tool_result"', '"function_call_output"', '"functionResponse"')
-    if "use the tool" not in text or any(mark in text for mark in results):
+    if CALL not in text or any(mark in text for mark in results):
         return ""
     names = re.findall(rf"(?:mcp_\w*)?{TOOL}\b", text)
     return max(names, key=len, default="")

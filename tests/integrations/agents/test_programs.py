@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support.model import ANSWER, TOOL, ModelServer
+from support.model import ANSWER, CALL, TOOL, ModelServer
 
 from recollect import Memory
 from recollect.config import Settings
@@ -19,7 +19,7 @@ from recollect.integrations.hooks import PROGRAMS
 
 PROGRAMS_BIN = ROOT / ".agents" / "node_modules" / ".bin"
 QUESTION = "Where is the spare key of the boathouse?"
-REQUEST = "Please use the tool once and print its output."
+REQUEST = f"Please {CALL} and print its output."
 SECONDS = 300  # for a program that needs five seconds on a machine that runs nothing else
 KEY = "under the blue pot"
 ENVIRONMENT = {  # no telemetry and no updates; all tools in the first request; a server may be slow to start
