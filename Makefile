@@ -36,7 +36,7 @@ deadlines: $(VENV)/.dev  # upper bounds on the wall clock: on a quiet machine on
 
 ALONE := tests/web/test_load.py  # compares times: nothing else may run beside it
 
-torture: $(VENV)/.dev  # the long forms, under an hour on two cores; writes what was done into docs/guarantees.md
+torture: $(VENV)/.dev .agents/.installed  # the long forms, under an hour on two cores; writes what was done into docs/guarantees.md
 	@rm -f .torture.jsonl
 	@export TORTURE_REPORT=$(CURDIR)/.torture.jsonl; failed=0; \
 	$(BIN)/pytest -n 3 --dist loadgroup -m torture --timeout 7200 --durations 25 --ignore $(ALONE) || failed=1; \
@@ -63,7 +63,7 @@ docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
 
 clean:
-	rm -rf $(VENV) .bench .node build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .bench .node .agents build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --compile-bytecode --python $(BIN)/python -e . ; \
@@ -87,5 +87,12 @@ $(VENV)/.dev: pyproject.toml
 	@if command -v npm >/dev/null 2>&1; then \
 	npm install --silent --no-fund --no-audit --prefix .node @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22 \
 	openapi-typescript@7 openapi-fetch typescript@5 @types/node@22 || \
+	echo "npm could not install them: their tests are skipped"; fi
+	@touch $@
+
+.agents/.installed:  # the agent programs that tests run, 1 GB, and the Node that they need: npm takes older ones for an older Node
+	@mkdir -p .agents
+	@if command -v npm >/dev/null 2>&1; then npm="npm install --silent --no-fund --no-audit --prefix .agents"; \
+	$$npm node@22 && PATH="$(CURDIR)/.agents/node_modules/.bin:$$PATH" $$npm @anthropic-ai/claude-code @openai/codex @google/gemini-cli || \
 	echo "npm could not install them: their tests are skipped"; fi
 	@touch $@

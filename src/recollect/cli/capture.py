@@ -77,7 +77,9 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
         parts = "".join(f" --{part} {name}" for part, name in scope.items())
         notice(plain(f"sessions are stored for {owner}; `recollect conversation{parts}` lists them"))
     if program == "codex":
-        notice("Codex asks once whether you trust the hooks")
+        notice(
+            "start `codex` once and choose to trust the hooks: until then no session runs them, nor does `codex exec`"
+        )
 
 
 @hook.command()

@@ -173,7 +173,9 @@ def _block(
     deeper = limit + min(len(state.shown), DEEPER)
     fixed: dict[str, Any] = {"limit": deeper, "budget_ms": budget_ms, "plain": True}
     answer = memory.search(query, for_model=True, **fixed, **filters_of(options))
-    new = [result for result in answer.results if state.is_new(result.record)][:limit]
+    # A turn in which the same was asked before says nothing new.
+    others = [result for result in answer.results if result.record.text.strip() != query]
+    new = [result for result in others if state.is_new(result.record)][:limit]
     if not new:
         return "", []
     recalled = recall(replace(answer, results=tuple(new)), tokens=tokens)

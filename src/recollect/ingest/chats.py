@@ -117,9 +117,8 @@ def _conversations(file: ChatFile, stem: str, stream: IO[bytes]) -> Iterator[Con
 
 
 def recognise(values: Iterable[Mapping[str, Any]]) -> str:
-    """The name of the format of these values; empty if it is none that is known."""
-    known = list(values)
-    return next((name for name, format_ in FORMATS.items() if any(map(format_.matches, known))), "")
+    """The format of the first value that has a known one; empty if no value has."""
+    return next((name for value in values for name, format_ in FORMATS.items() if format_.matches(value)), "")
 
 
 def json_values(stream: IO[bytes], file: ChatFile) -> Iterator[dict[str, Any]]:

@@ -20,16 +20,18 @@ SPEAKERS = {
     **dict.fromkeys(("assistant", "ai", "bot", "model", "gemini", "chatgpt", "claude"), ASSISTANT),
 }
 NOT_SPEAKERS = frozenset(("system", "developer", "tool", "function", "toolresult", "tool_result", "info", "error"))
+TEXT_BLOCKS = ("text", "input_text", "output_text")
 TITLE_CHARACTERS = 80
 RUN = 1000  # turns of one conversation in JSON lines that are handed on together
 MILLISECONDS = 100_000_000_000  # a larger time is in milliseconds: as seconds it would be in the year 5138
 
-# Text at the beginning of a user's turn that the program wrote.
+# The beginning of a block of a user's message that the program wrote.
 _INJECTED = re.compile(
     r"<(?:environment_context|user_instructions|permissions instructions|turn_aborted|recommended_plugins|skill\b"
     r"|subagent_notification|collaboration_mode|command-(?:name|message|args)|local-command-|bash-(?:input|stdout)"
-    r"|task-notification|system-reminder|user-prompt-submit-hook)|# AGENTS\.md instructions|<INSTRUCTIONS>"
-    r"|Caveat: The messages below were generated|\[Request interrupted|Read HEARTBEAT\.md"
+    r"|task-notification|system-reminder|user-prompt-submit-hook|hook_context|session_context)"
+    r"|# AGENTS\.md instructions|<INSTRUCTIONS>|Caveat: The messages below were generated|\[Request interrupted"
+    r"|Read HEARTBEAT\.md"
 )
 _NO_ANSWERS = frozenset(("HEARTBEAT_OK", "NO_REPLY", "No response requested."))
 _CITATION = re.compile("\ue200[^\ue201]*\ue201")  # marks of ChatGPT for its sources
@@ -81,7 +83,7 @@ def moment(value: object) -> datetime | None:
     return None
 
 
-def text_of(content: object, *, kinds: Sequence[str] = ("text", "input_text", "output_text")) -> str:
+def text_of(content: object, *, kinds: Sequence[str] = TEXT_BLOCKS) -> str:
     """The text of a message: the text itself, or its blocks of these kinds. Other blocks call tools or show images."""
     if isinstance(content, str):
         return content.strip()
@@ -185,7 +187,7 @@ def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation
         if value.get("type") not in (USER, ASSISTANT) or any(value.get(flag) for flag in _CLAUDE_CODE_FLAGS):
             continue
         message = _message(value)
-        text = _spoken(str(value["type"]), text_of(message.get("content"), kinds=("text",)))
+        text = _spoken(str(value["type"]), message.get("content"), kinds=("text",))
         if text and message.get("model") != "<synthetic>":
             at, session = moment(value.get("timestamp")), str(value.get("sessionId") or name)
             key = str(value.get("uuid") or numbers.id_of(session, str(value["type"]), at, text))
@@ -206,9 +208,12 @@ def codex(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             if payload.get("thread_source") == "subagent" or isinstance(payload.get("source"), dict):
                 return
             session, begun = session or str(payload.get("id") or ""), begun or moment(payload.get("timestamp"))
+        summary = str(payload.get("message")) if value.get("type") == "compacted" else ""
+        if turns and turns[-1].speaker == ASSISTANT and summary.endswith(turns[-1].text):
+            turns.pop()  # it summed up the conversation for the model itself
         if value.get("type") in ("response_item", "message") and payload.get("type") == "message":
             speaker = str(payload.get("role"))
-            text = _spoken(speaker, text_of(payload.get("content")))
+            text = _spoken(speaker, payload.get("content"))
             if speaker in (USER, ASSISTANT) and text:
                 at = moment(value.get("timestamp")) or begun
                 turns.append(Turn(numbers.id_of(session, speaker, at, text), speaker, text, at))
@@ -225,7 +230,7 @@ def openclaw(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
         elif value.get("type") == "message":
             message = _message(value)
             speaker = str(message.get("role"))
-            text = _spoken(speaker, text_of(message.get("content"), kinds=("text",)))
+            text = _spoken(speaker, message.get("content"), kinds=("text",))
             if speaker in (USER, ASSISTANT) and text:
                 at = moment(value.get("timestamp")) or moment(message.get("timestamp"))
                 turns.append(Turn(str(value.get("id") or numbers.id_of("", speaker, at, text)), speaker, text, at))
@@ -242,7 +247,7 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             turns = dict(islice(turns.items(), list(turns).index(back)))
         for message in listed(value["messages"]) if "messages" in value else [value]:
             speaker = {"user": USER, "gemini": ASSISTANT}.get(str(_dict(message).get("type")))
-            text = _spoken(speaker or "", text_of(_dict(message).get("content")))
+            text = _spoken(speaker or "", _dict(message).get("content"))
             if speaker and text:
                 at = moment(message.get("timestamp"))
                 key = str(message.get("id") or numbers.id_of("", speaker, at, text))
@@ -318,9 +323,12 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _spoken(speaker: str, text: str) -> str:
-    """The text, or nothing if the program wrote it in the speaker's place."""
-    return "" if text in _NO_ANSWERS or (speaker == USER and _INJECTED.match(text)) else text
+def _spoken(speaker: str, content: object, *, kinds: Sequence[str] = TEXT_BLOCKS) -> str:
+    """The text of a message, without the blocks that the program wrote in the user's place."""
+    blocks = content if isinstance(content, list) else [content]
+    own = [block for block in blocks if speaker != USER or not _INJECTED.match(text_of([block], kinds=kinds))]
+    text = text_of(own, kinds=kinds)
+    return "" if text in _NO_ANSWERS else text
 
 
 def _title(given: object, turns: Sequence[Turn]) -> str:
@@ -339,7 +347,10 @@ def _is_message(value: Mapping[str, Any]) -> bool:
 FORMATS: Mapping[str, Format] = {  # the order in which they are tried
     "chatgpt": Format(chatgpt, lambda value: isinstance(value.get("mapping"), dict)),
     "claude": Format(claude, lambda value: isinstance(value.get("chat_messages"), list)),
-    "gemini": Format(gemini, lambda value: "sessionId" in value and ("startTime" in value or "projectHash" in value)),
+    "gemini": Format(
+        gemini,
+        lambda value: "sessionId" in value and "type" not in value and ("startTime" in value or "projectHash" in value),
+    ),
     "claude-code": Format(claude_code, lambda value: "type" in value and ("sessionId" in value or "leafUuid" in value)),
     "codex": Format(
         codex,

@@ -78,12 +78,12 @@ class Home:
     def marks(self) -> Path:
         return self.folder / "xdg_cache_home" / "recollect" / "recalled"
 
-    def shell(self, command: str, stdin: str | bytes = "") -> Ran:
+    def shell(self, command: str, stdin: str | bytes = "", *, seconds: float = 60) -> Ran:
         """Run a command line in this home."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         words, place = ["/bin/sh", "-c", command], {"cwd": self.folder, "env": self.environment}
         start = time.monotonic()
-        ran = subprocess.run(words, input=given, capture_output=True, timeout=60, check=False, **place)
+        ran = subprocess.run(words, input=given, capture_output=True, timeout=seconds, check=False, **place)
         return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode(), time.monotonic() - start)
 
     def add(self, text: str, **fields: Any) -> None:

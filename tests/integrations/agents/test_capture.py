@@ -62,7 +62,7 @@ def test_only_new_turns_are_stored(home):
     """A transcript that has grown since the last hook."""
     transcript = home.folder / "session.jsonl"
     lines = (FILES / "claude-code.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    transcript.write_text("".join(lines[:6]), encoding="utf-8")
+    transcript.write_text("".join(lines[:7]), encoding="utf-8")
     assert home.shell(f"recollect hook capture --transcript {transcript}").out == "turns: 2 added, 0 updated; 0 facts\n"
     transcript.write_text("".join(lines) + '{"type": "assis', encoding="utf-8")
     assert home.shell(f"recollect hook capture --transcript {transcript}").out == "turns: 2 added, 0 updated; 0 facts\n"

@@ -102,6 +102,17 @@ def test_what_the_session_said_itself_is_not_shown(kept, submit, begin):
     assert "oar" in submit(kept, "where is the spare oar of the boathouse?").context
 
 
+@pytest.mark.ci
+def test_same_question_of_an_earlier_session_is_not_shown(kept, submit):
+    """It answers nothing; what else was said then is shown."""
+    kept.add(QUESTION, kind="turn", author="user", author_session="earlier")
+    kept.add("The spare key of the boathouse hangs in the shed.", kind="turn", author_session="earlier")
+    context = submit(kept, f" {QUESTION}\n").context
+    assert "blue pot" in context
+    assert "shed" in context
+    assert QUESTION not in context
+
+
 def test_state_that_cannot_be_read_is_new(tmp_path, monkeypatch):
     """A file of an older version, or a broken one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
