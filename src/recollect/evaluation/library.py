@@ -1,7 +1,5 @@
 """The folder of reports that a server stores and shows."""
 
-from __future__ import annotations
-
 import json
 import threading
 import unicodedata

@@ -19,12 +19,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import is_self_contained
-from recollect.types import ActiveSpace, Filter, Progress, Scope, VectorSpace, VectorSpaces
+from recollect.types import (
+    ActiveSpace,
+    Change,
+    Filter,
+    Matrix,
+    Progress,
+    Scope,
+    Store,
+    Vector,
+    VectorIndex,
+    VectorSpace,
+    VectorSpaces,
+)
 from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbedder
 
 if TYPE_CHECKING:
     from recollect.memory.filling import Filling
-    from recollect.types import Change, Matrix, Store, Vector, VectorIndex
 
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5

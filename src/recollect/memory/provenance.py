@@ -1,7 +1,5 @@
 """Who writes: what a call may claim about the origin of a record, and what an edit makes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rolling back a writer: its facts are forgotten, and what they replaced comes back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The file of a backup: a zip archive of a manifest and one content, a copy of a SQLite store or an export."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Backups: one committed state of a store in one file, read back before it gets its name; and their rotation."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools
@@ -10,16 +8,13 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect import moving, stores
 from recollect.config import shown_place
 from recollect.errors import FailedError, RecollectError, StoreError, UsageError
-from recollect.moving import archive, exports
+from recollect.moving import Place, Steps, archive, exports
 from recollect.moving.archive import EXPORT, STORE, Backup
-
-if TYPE_CHECKING:
-    from recollect.moving import Place, Steps
 
 _DATED = re.compile(r".+-\d{4}-\d\d-\d\dT\d{6}Z(-\d+)?\.zip")  # the names that `dated` gives
 _SERVER = "recollect"  # begins the name of a dated backup of a store that is no file

@@ -1,20 +1,15 @@
 """Restoring a backup to a new place: checked before it is used, and complete or not there at all."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect import moving, stores
 from recollect.errors import UsageError
-from recollect.moving import archive
+from recollect.moving import Place, Steps, archive
 from recollect.moving.archive import STORE, Backup
-
-if TYPE_CHECKING:
-    from recollect.moving import Place, Steps
 
 _LOGS = ("-wal", "-shm", "-journal")
 

@@ -1,7 +1,5 @@
 """Scheduled backups, as the settings `[backup]` say: each in a process of its own, beside the work of this one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -12,15 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recollect.config import BackupSettings
 from recollect.errors import FailedError, RecollectError
 from recollect.moving.archive import Backup
 from recollect.moving.backups import dated_backups, store_id
-
-if TYPE_CHECKING:
-    from recollect.types import Store
+from recollect.types import Store
 
 POLL_SECONDS = 60.0  # how often the folder is searched for the last backup; at least four times an interval
 RETRY_SECONDS = 900.0  # when a backup that failed is tried again

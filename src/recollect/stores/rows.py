@@ -3,25 +3,20 @@
 Statements that the stores share are written for PostgreSQL; connections of SQLite translate placeholders and lists.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.dataclass import dataclass
 from recollect.errors import UPGRADE, EmbedderError, StoreError, UsageError
-from recollect.types import ORIGINS, Filter, Record, Scope
+from recollect.types import ORIGINS, Filter, Record, Scope, Vector
 from recollect.types.records import EPOCH as EPOCH  # noqa: PLC0414  (times of stores)
 from recollect.types.records import default_origin
 from recollect.types.records import micros as micros  # noqa: PLC0414
-
-if TYPE_CHECKING:
-    from recollect.types import Vector
 
 Condition: TypeAlias = tuple[str, Sequence[Any]]  # a condition in SQL and its parameters
 

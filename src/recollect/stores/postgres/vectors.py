@@ -6,7 +6,7 @@ import contextlib
 import copy
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from psycopg import errors as pg
@@ -18,11 +18,8 @@ from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.rows import COLUMNS, ranked_rows, row_reader
 from recollect.stores.postgres.wording import FilteredRows, filtered_rows
 from recollect.stores.rows import Condition, check_dimension, passage_hash
-from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace
+from recollect.types import Filter, Matrix, RankedList, Scope, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
-
-if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
 
 EXACT_UP_TO = 20_000
 """Visible records that are all compared: an approximate index is not faster there, and could return too few."""

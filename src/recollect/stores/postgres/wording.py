@@ -1,7 +1,5 @@
 """What a filter lets through, with its phrases and what it excludes: a phrase is verified in the texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -33,11 +33,8 @@ from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.segments import Ints
 from recollect.stores.sqlite.views import View
 from recollect.stores.sqlite.visible import Scores, Visible, best, reached
-from recollect.types import Filter, RankedList, VectorIndex, VectorSpace
+from recollect.types import Filter, RankedList, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
-
-if TYPE_CHECKING:
-    from recollect.types import Vector
 
 SAVE_BATCH = 512  # vectors of a transaction: a few milliseconds, so that others hardly wait
 BATCH_ROWS = 16_384  # vectors that are read at once: 25 MB with 384 dimensions
