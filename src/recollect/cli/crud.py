@@ -27,7 +27,7 @@ from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
-    from recollect.memory.rollback import Rollback
+    from recollect.memory.callers import Rollback
 
 _FIELDS = (
     "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source", "origin",

@@ -20,7 +20,7 @@ from recollect.options import FILTER, FILTERS, RECALL, SCOPE, SCOPE_GROUP, SCOPE
 if TYPE_CHECKING:
     from recollect.config import Loaded, Settings
     from recollect.memory import Memory
-    from recollect.moving.schedule import BackupSchedule
+    from recollect.moving.backups import BackupSchedule
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -260,7 +260,7 @@ def backup_schedule(memory: Memory, options: Mapping[str, Any]) -> BackupSchedul
     place = memory.settings.place
     if memory.settings.backup.folder is None or place == ":memory:":
         return None
-    from recollect.moving.schedule import BackupSchedule
+    from recollect.moving.backups import BackupSchedule
     from recollect.stores import kind_of
 
     # The place may hold a password, so it is no flag of the process that makes a backup.

@@ -16,7 +16,7 @@ import numpy as np
 
 from recollect.dataclass import dataclass
 from recollect.stores.database import SqlSpaces
-from recollect.stores.rows import check_dimension, passage_hash
+from recollect.stores.rows import check_dimension, passage_hash, stored_pairs
 from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import (
@@ -148,12 +148,12 @@ class SqliteVectors(VectorIndex):
                 connection.executemany(
                     "INSERT INTO embeddings (space, passage, vector) VALUES (?, ?, ?)"
                     " ON CONFLICT (space, passage) DO NOTHING",
-                    [(self._number, *pair) for pair in _pairs(passages[part], vectors[part])],
+                    [(self._number, *pair) for pair in stored_pairs(passages[part], vectors[part])],
                 )
 
     def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
         """The change that stores the vectors together with their records."""
-        return SaveVectors(self._number, _pairs(passages, vectors))
+        return SaveVectors(self._number, stored_pairs(passages, vectors))
 
     def scrub(self) -> bool:
         """Rewrite the files that hold vectors of records that were changed or forgotten; whether that worked."""
@@ -258,12 +258,6 @@ class SqliteVectors(VectorIndex):
             positions = slice(int(positions[0]), int(positions[0]) + len(positions))
         self._cached[block] = key, positions
         return positions
-
-
-def _pairs(passages: Sequence[str], vectors: Matrix) -> list[tuple[bytes, bytes]]:
-    """Passages and vectors as the file has them."""
-    rows = vectors.astype("<f4")
-    return [(passage_hash(text), row.tobytes()) for text, row in zip(passages, rows, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
