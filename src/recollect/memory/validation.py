@@ -10,7 +10,19 @@ from typing import Any
 
 from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of
 from recollect.errors import Forbidden, UsageError
-from recollect.options import ANY_ORIGIN, FILTER_NAMES, FILTERS, ORIGINS, OUTSIDE, SCOPE_PARTS, Option
+from recollect.options import (
+    ANY_ORIGIN,
+    FILTER_NAMES,
+    FILTERS,
+    FLAG,
+    HTTP,
+    MCP,
+    ORIGINS,
+    OUTSIDE,
+    SCOPE_PARTS,
+    SHARE,
+    Option,
+)
 from recollect.ranking import HALF_LIVES
 from recollect.types import KINDS, Answer, Filter, Provenance, Record, Scope, Store, now
 from recollect.types.records import MOST_LINES, new_id
@@ -205,6 +217,34 @@ _FIELDS: Mapping[str, ValueCheck] = {
     "origin": one_of(ORIGINS),
     **dict.fromkeys(("author", "author_session"), FILLED._replace(convert=clean)),
 }
+
+_EVERYWHERE = (FLAG, HTTP, MCP)
+
+FIELDS: tuple[Option, ...] = (  # the fields that flags, HTTP and MCP set, besides the text and the writer
+    Option(None, "A short title.", "title", str | None, places=_EVERYWHERE),
+    Option(
+        None, "One word for what it is about: preference, decision, technical, …", "category", str | None,
+        places=_EVERYWHERE, flag_help="One category, such as preference or decision.",
+    ),
+    Option(
+        (), "Tags to find it by.", "tags", tuple[str, ...], places=_EVERYWHERE, flags=("--tag",), metavar="TAG",
+        flag_help="A tag; repeat for more. `edit` replaces all.",
+    ),
+    Option(
+        None, "0 to 1; 0.5 is the default.", "importance", float | None, bounds=SHARE, places=_EVERYWHERE,
+        metavar="0..1",
+    ),
+    Option(
+        None, "How fast its score falls with age.", "decay", str | None, choices=HALF_LIVES, places=_EVERYWHERE,
+        metavar="CLASS", flag_help="How fast it ages: permanent, stable, active, session or checkpoint.",
+    ),
+    Option(None, "When it happened, if not now.", "happened_at", datetime | None, metavar="TIME"),
+    Option(
+        None, "When searches stop finding it: 2026-03-14, or a span from now: 36h, 2w.", "expires_at", datetime | None,
+        places=_EVERYWHERE, metavar="TIME", flag_help="When it expires; searches do not find it after that.",
+    ),
+    Option(None, "Where it comes from.", "source", str | None),
+)  # fmt: skip
 
 
 WRITER_FIELDS = ("origin", "author", "author_session")
