@@ -3,8 +3,6 @@
 A word that can mean something else ("may", "march", "second") is a date only beside another part of one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta

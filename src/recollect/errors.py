@@ -28,10 +28,11 @@ Each carries what happened (`message`), what to do next (`hint`) and a stable `c
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 DISTRIBUTION = "recollect-search"
 """The package on the Python index; the import and the command are `recollect`."""
@@ -63,6 +64,15 @@ class RecollectError(Exception):
     def as_dict(self) -> dict[str, dict[str, str]]:
         """The error as JSON, for the command line, HTTP and MCP."""
         return {"error": {"code": self.code, "message": self.message, "hint": self.hint}}
+
+
+@contextlib.contextmanager
+def file_errors(path: object, action: str = "written", *, hint: str = "") -> Iterator[None]:
+    """Turn an error of the file system into a FailedError: `notes.json cannot be written: No space left on device`."""
+    try:
+        yield
+    except OSError as error:
+        raise FailedError(f"{path} cannot be {action}: {error.strerror or error}", hint=hint) from error
 
 
 class UsageError(RecollectError, code="usage", exit_code=2):

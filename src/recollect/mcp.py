@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, create_model
 from recollect import __version__
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.memory import Memory
-from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
+from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, harmless, visible_json
 from recollect.memory.resemblance import resembling
 from recollect.memory.roots import described, for_agents
@@ -34,9 +34,8 @@ from recollect.memory.shapes import (
     recall_dict,
     record_dict,
 )
-from recollect.memory.validation import MAX_TEXT, clean
+from recollect.memory.validation import FIELDS, MAX_TEXT, clean
 from recollect.options import FILTERS, MCP, RECALL_TOKENS, SEARCH, Bounds, Option
-from recollect.ranking import HALF_LIVES
 from recollect.types import Record
 from recollect.types.records import new_id
 
@@ -70,7 +69,7 @@ def parameter(kind: Any, about: str, default: Any = inspect.Parameter.empty, **b
 
 
 def _option(option: Option) -> Parameter:
-    """A search option or filter as a parameter. Few defaults are null, which some agents cannot send."""
+    """A search option, filter or field of a record as a parameter. Few defaults are null, which some cannot send."""
     match option.kind:
         case "flag":
             return parameter(bool, option.help, option.default)
@@ -104,12 +103,7 @@ FACT: Mapping[str, Parameter] = {
         str, "What to remember, in sentences that can be understood without this conversation.",
         min_length=1, max_length=MAX_TEXT,
     ),
-    "title": parameter(Name, "A short title.", ""),
-    "category": parameter(Name, "One word for what it is about: preference, decision, technical, …", ""),
-    "tags": parameter(Names, "Tags to find it by.", []),
-    "importance": parameter(float | None, "0 to 1; 0.5 is the default.", None, ge=0, le=1),
-    "decay": parameter(Literal["", *HALF_LIVES], "How fast its score falls with age.", ""),
-    "expires_at": parameter(Name, "When searches stop finding it: 2026-03-14, or a span from now: 36h, 2w.", ""),
+    **{option.name: _option(option) for option in FIELDS if MCP in option.places},
     "supersedes": parameter(Name, "The id of the record that it replaces.", ""),
     "origin": parameter(
         Literal["agent", "tool", "web"],

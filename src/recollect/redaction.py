@@ -4,8 +4,6 @@ Only forms that hardly occur by chance are recognised. Every pattern takes linea
 way, or with fixed letters, and its repetitions are possessive or bounded.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate, takewhile
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from recollect.dataclass import dataclass
 from recollect.fusion import METHODS, minmax
@@ -23,12 +23,9 @@ from recollect.ranking import (
     statement,
 )
 from recollect.ranking import decay as decay_factor
-from recollect.types import Candidate, FileState, Query, Record, Stage, Warned
+from recollect.types import Candidate, FileState, Query, Record, Stage, Vector, Warned
 from recollect.types.records import TURN_STEP, micros
 from recollect.types.search import FileKey
-
-if TYPE_CHECKING:
-    from recollect.types import Vector
 
 VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"  # record ids → the vectors that are known
 

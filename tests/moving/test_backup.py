@@ -20,8 +20,7 @@ from recollect import Memory, Scope, moving
 from recollect.config import Settings
 from recollect.errors import FailedError, Forbidden, StoreError, UsageError
 from recollect.moving import archive
-from recollect.moving.backups import backup
-from recollect.moving.restoring import restore
+from recollect.moving.backups import backup, restore
 from recollect.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS
 
 

@@ -17,8 +17,7 @@ from support import tally
 from recollect import Memory
 from recollect.config import Settings
 from recollect.moving import archive
-from recollect.moving.backups import backup
-from recollect.moving.restoring import restore
+from recollect.moving.backups import backup, restore
 
 WRITERS = 3
 SOONER = 0.7  # kill so much sooner after a process that had finished: the machine may have been busy when it was timed
@@ -43,7 +42,7 @@ BACKUP = """
 import sys
 from recollect.moving import archive
 from recollect.moving.backups import backup
-from recollect.stores.sqlite import snapshots
+from recollect.stores.sqlite import health
 print("ready", flush=True)
 backup(sys.argv[1], sys.argv[2], force=True)
 print("done", flush=True)
@@ -51,8 +50,8 @@ print("done", flush=True)
 
 RESTORE = """
 import sys
-from recollect.moving.restoring import restore
-from recollect.stores.sqlite import snapshots
+from recollect.moving.backups import restore
+from recollect.stores.sqlite import health
 print("ready", flush=True)
 restore(sys.argv[1], sys.argv[2])
 print("done", flush=True)

@@ -17,8 +17,7 @@ from recollect import Memory, moving
 from recollect.config import Settings
 from recollect.errors import StoreError, UsageError
 from recollect.moving import archive
-from recollect.moving.backups import backup
-from recollect.moving.restoring import restore
+from recollect.moving.backups import backup, restore
 from recollect.stores.sqlite.schema import MIGRATIONS
 
 

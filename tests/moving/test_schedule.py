@@ -20,9 +20,7 @@ from support.forking import recollect_words
 from recollect import Memory
 from recollect.config import BackupSettings, Settings
 from recollect.moving import archive
-from recollect.moving.backups import backup
-from recollect.moving.restoring import restore
-from recollect.moving.schedule import BackupSchedule
+from recollect.moving.backups import BackupSchedule, backup, restore
 
 PATIENCE_SECONDS = 120
 

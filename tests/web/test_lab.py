@@ -447,7 +447,7 @@ def test_report_without_matplotlib_has_text_and_tables():
     code = """
 import sys, pathlib, tempfile
 sys.modules["matplotlib"] = None
-from recollect.evaluation.library import ReportLibrary
+from recollect.evaluation.studies import ReportLibrary
 library = ReportLibrary(pathlib.Path(tempfile.mkdtemp()))
 pairs = [{"a": "keyword", "b": "vector", "both": 1, "only_a": 1, "only_b": 1, "neither": 1}]
 library.put("one", {"pairs": pairs, "data": {"name": "set"}})

@@ -15,39 +15,26 @@ import click
 
 from recollect.cli import terminal
 from recollect.cli.answers import is_number, note_other_scopes, record_named, save_answer
-from recollect.cli.flags import command, complete, filters_of, flags, open_memory, option_flags
+from recollect.cli.flags import command, declared, filters_of, flags, open_memory, option_flags
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.resemblance import Resemblance, resembling
 from recollect.memory.shapes import event_dict, name_of, record_dict, record_dicts, rollback_dict
+from recollect.memory.validation import FIELDS
 from recollect.options import ORIGINS
-from recollect.ranking import HALF_LIVES
 from recollect.types import Record
 from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
-    from recollect.memory.rollback import Rollback
+    from recollect.memory.callers import Rollback
 
-_FIELDS = (
-    "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source", "origin",
-    "author",
-)  # fmt: skip
+_FIELDS = ("text", *(option.name for option in FIELDS), "origin", "author")
 _FIRST = 10  # records that the preview of a rollback shows
 
 _record_id = click.argument("record_id", metavar="ID")
 _field_flags = flags(  # the flags that set the fields of a record, in `add` and `edit`
-    click.option("--title", help="A short title."),
-    click.option("--category", help="One category, such as preference or decision."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag; repeat for more. `edit` replaces all."),
-    click.option("--importance", type=float, metavar="0..1", help="0 to 1; 0.5 is the default."),
-    click.option(
-        "--decay", metavar="CLASS", help="How fast it ages: permanent, stable, active, session or checkpoint.",
-        shell_complete=complete(lambda: HALF_LIVES),
-    ),
-    click.option("--happened-at", metavar="TIME", help="When it happened, if not now."),
-    click.option("--expires-at", metavar="TIME", help="When it expires; searches do not find it after that."),
-    click.option("--source", help="Where it comes from."),
+    *map(declared, FIELDS),
     click.option(
         "--origin", type=click.Choice(list(ORIGINS)), metavar="NAME",
         help=f"Who wrote it: {', '.join(ORIGINS)}. A new record is the user's.",

@@ -15,12 +15,12 @@ import click
 
 from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, RecollectError, UsageError
-from recollect.options import FILTER, FILTERS, RECALL, SCOPE, SCOPE_GROUP, SCOPE_PARTS, SEARCH, Option
+from recollect.options import FILTER, FILTERS, GROUPS, RECALL, SCOPE, SCOPE_GROUP, SCOPE_PARTS, SEARCH, Option
 
 if TYPE_CHECKING:
     from recollect.config import Loaded, Settings
     from recollect.memory import Memory
-    from recollect.moving.schedule import BackupSchedule
+    from recollect.moving.backups import BackupSchedule
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -67,10 +67,11 @@ def _flags_of(*options: Option) -> Callable[[F], F]:
 
 @cache
 def _flag(name: str) -> Callable[[Any], Any]:
-    return flags(_declared(_OPTIONS[name]))
+    return flags(declared(_OPTIONS[name]))
 
 
-def _declared(option: Option) -> Callable[[F], F]:
+def declared(option: Option) -> Callable[[F], F]:
+    """The flag of an option, or of a field of a record."""
     is_filter = option.group == FILTER
     default = "on" if option.default is True else option.default
     default = f"{default:g}" if isinstance(default, float) else default
@@ -78,15 +79,15 @@ def _declared(option: Option) -> Callable[[F], F]:
     text = f"{option.flag_help or option.about}{shown}"
     flag = partial(click.option, *option.flag_names, metavar=option.metavar or None, help=text)
     if option.words:  # the flag alone means the first word
-        return flag(is_flag=False, flag_value=option.words[0], shell_complete=complete_option(option.name))
+        return flag(is_flag=False, flag_value=option.words[0], shell_complete=_completer(option))
     match option.kind:
         case "flag":
             return click.option("/".join(option.flag_names), is_flag=True, default=None, help=text)
-        case "names" if is_filter:
+        case "names" if option.group not in GROUPS:
             return flag(option.name, multiple=True, type=click.Choice(list(option.allowed)) if option.allowed else str)
         case "text" if is_filter and option.allowed:
             return flag(type=click.Choice(list(option.allowed)), help=option.help)
-    known = None if is_filter or option.group == SCOPE_GROUP else complete_option(option.name)
+    known = None if is_filter or option.group == SCOPE_GROUP else _completer(option)
     return flag(type=_TYPES.get(option.kind, str), shell_complete=known)
 
 
@@ -103,9 +104,12 @@ def complete(words: Callable[[], Iterable[str]], *, many: bool = False) -> Compl
 
 def complete_option(name: str, *, many: bool = False) -> Completer | None:
     """Complete the value of a search option, if it has known words."""
-    if name == "sources":
+    return _completer(_OPTIONS[name], many=many)
+
+
+def _completer(option: Option, *, many: bool = False) -> Completer | None:
+    if option.name == "sources":
         return complete(_source_names, many=True)
-    option = _OPTIONS[name]
     return complete(lambda: option.words or option.allowed, many=many) if option.words or option.choices else None
 
 
@@ -260,7 +264,7 @@ def backup_schedule(memory: Memory, options: Mapping[str, Any]) -> BackupSchedul
     place = memory.settings.place
     if memory.settings.backup.folder is None or place == ":memory:":
         return None
-    from recollect.moving.schedule import BackupSchedule
+    from recollect.moving.backups import BackupSchedule
     from recollect.stores import kind_of
 
     # The place may hold a password, so it is no flag of the process that makes a backup.

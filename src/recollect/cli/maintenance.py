@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from recollect.doctor import Finding
     from recollect.memory.reach import Reach
     from recollect.moving import Moved
-    from recollect.moving.backups import SavedBackup
-    from recollect.moving.restoring import Restored
+    from recollect.moving.backups import Restored, SavedBackup
     from recollect.network.calls import Contact
 
 SIGNS = {"ok": ("✓", "green"), "note": ("–", "cyan"), "warning": ("!", "yellow"), "failure": ("✗", "red")}
@@ -263,7 +262,7 @@ def restore(file: str, to: str | None, dry_run: bool, as_json: bool, **options: 
 
     The backup is checked first, and a new file appears only when it is complete.
     """
-    from recollect.moving.restoring import restore as restore_backup
+    from recollect.moving.backups import restore as restore_backup
 
     place = to if to is not None else _store(options)
     with interruptible():

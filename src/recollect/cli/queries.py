@@ -25,13 +25,12 @@ from recollect.cli.flags import (
 from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
 from recollect.fusion import METHODS
 from recollect.options import FILTERS, RECALL_TOKENS, SEARCH
-from recollect.types import now
+from recollect.types import Answer, Result, Trace, now
 from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
     from recollect.memory.related import Related
-    from recollect.types import Answer, Result, Trace
 
 ADJOINING = 2  # lines from the end of a passage to the next one, with a blank line between them
 DEMO_ANSWERS = 5  # how many answers the demo prints; all judged questions are scored

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from recollect.errors import UPGRADE, ConfigError, FailedError
+from recollect.errors import UPGRADE, ConfigError, file_errors
 
 PROJECT_FILE = "recollect.toml"
 MOST_BYTES = 64 * 1024  # a larger project file is not read
@@ -104,14 +104,11 @@ class TrustedFiles:
 
         from recollect.disk import write_private
 
-        try:
+        with file_errors(self.path, hint="check the folder"):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock"):
                 files = self.all()
                 known = files.pop(path, None) is not None
                 if known or added:
                     write_private(self.path, json.dumps({"version": VERSION, "files": files | added}, indent=1))
-        except OSError as error:
-            message = f"{self.path} cannot be written: {error.strerror or error}"
-            raise FailedError(message, hint="check the folder") from error
         return known

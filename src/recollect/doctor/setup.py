@@ -27,7 +27,7 @@ from recollect.memory.filling import filling
 from recollect.models.catalogue import MODELS
 from recollect.models.embedders import EMBEDDERS, SERVICES, open_embedder
 from recollect.moving.archive import Backup, unpack
-from recollect.moving.schedule import BackupSchedule
+from recollect.moving.backups import BackupSchedule
 from recollect.stages import freshness
 from recollect.stores import STORES, StoreKind, kind_of, scheme_of
 from recollect.stores.health import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from recollect.errors import FailedError, UsageError
+from recollect.errors import FailedError, UsageError, file_errors
 
 Qrels: TypeAlias = dict[str, dict[str, int]]  # question → document → grade; 0 is not relevant
 HEADINGS = ("query-id", "query_id", "queryid", "qid", "query", "topic", "topic-id", "question", "question-id")
@@ -216,10 +216,8 @@ def numbered(data: bytes, name: str) -> Iterator[tuple[str, str]]:
 
 def write_lines(path: Path, text: Iterable[str]) -> None:
     """Write a text file from its lines."""
-    try:
+    with file_errors(path, hint="name another file"):
         path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
-    except OSError as error:
-        raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="name another file") from error
 
 
 def _text(row: Mapping[str, Any], place: str, form: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from recollect import __version__
 from recollect.config import Settings
-from recollect.errors import FailedError, UsageError
+from recollect.errors import UsageError, file_errors
 from recollect.evaluation import questions
 from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_qrels, write_lines
 from recollect.evaluation.prose import LEAKS, MOST, Leak, leak_table, target_of
@@ -329,13 +329,10 @@ def _write_folder(
     files[folder / "README.md"] = [readme.rstrip("\n")]
     files[folder / ".recollectignore"] = ["# Questions are not notes: `recollect index` leaves this folder out.", "*"]
     files[folder / MANIFEST] = [json.dumps(manifest, indent=1)]
-    try:
+    with file_errors(folder, hint="name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         if not corpus:
             (folder / CORPUS).unlink(missing_ok=True)
-    except OSError as error:
-        message = f"{folder} cannot be written: {error.strerror or error}"
-        raise FailedError(message, hint="name another folder") from error
     for path, text in files.items():  # each at once, since it may hold a person's edits
         beside = path.with_name(f"{path.name}.new")
         write_lines(beside, text)

@@ -169,7 +169,7 @@ def _notes(path: Path, file: ChatFile) -> Iterator[Memo]:
     names = given.split(",") if isinstance(given, str) else listed(given)
     common = tuple(tag for one in names if (tag := metadata_text(one).lstrip("#")))
     name = metadata_text(document.metadata.get("permalink")) or document.title
-    at = next((at for key in ("created", "date") if (at := moment(_iso(document.metadata.get(key))))), None)
+    at = next((at for key in ("created", "date") if (at := moment(str(document.metadata.get(key, ""))))), None)
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         fenced ^= line.lstrip().startswith("```")
@@ -177,10 +177,6 @@ def _notes(path: Path, file: ChatFile) -> Iterator[Memo]:
         if memo:
             tags = tuple(dict.fromkeys((*common, *memo.tags)))
             yield replace(memo, tags=tags, time=memo.time or at, path=str(path), line=number)
-
-
-def _iso(value: object) -> str:
-    return str(value) if value is not None else ""
 
 
 def _note_memo(line: str, title: str, name: str) -> Memo | None:

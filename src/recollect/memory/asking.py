@@ -1,7 +1,5 @@
 """From the text of a query to what is searched and the filter: the operators of the query language, applied."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import field, replace
 

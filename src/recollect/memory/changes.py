@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect.config.values import brief
 from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord, UsageError
-from recollect.memory import provenance
 from recollect.memory.embeddings import Embeddings
 from recollect.memory.naming import Naming
-from recollect.memory.validation import make_fields, make_record, parse_id, parse_time
+from recollect.memory.validation import (
+    WRITER_FIELDS,
+    check_edit,
+    claimed,
+    make_fields,
+    make_record,
+    parse_id,
+    parse_time,
+)
 from recollect.stores.ledger import id_of_a_chunk
 from recollect.types import EVERYTHING, Changes, Event, Progress, Provenance, Record, Records, Scope, Store
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore, Supersede
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
 
 EDITABLE = (
     "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
-    *provenance.FIELDS,
+    *WRITER_FIELDS,
 )  # fmt: skip
 INHERITED = ("title", "category", "tags", "importance", "decay")  # by a new text from the record that it supersedes
 ATTEMPTS = 5  # at a change that other writers keep overtaking
@@ -139,8 +146,8 @@ class Writer(Naming):
         if unknown := fields.keys() - set(EDITABLE):
             raise UsageError(f"{min(unknown)!r} cannot be edited", hint=f"editable fields: {', '.join(EDITABLE)}")
         values = make_fields(fields)
-        provenance.claimed(values, self.provenance, self.caller)
-        provenance.check_edit(old, values, self.provenance)
+        claimed(values, self.provenance, self.caller)
+        check_edit(old, values, self.provenance)
         unchanged = [ExpectUnchanged(event.id, event.seq) for event in last]
         return self._store([[*unchanged, Put(replace(old, **values), any_writer=True)]])[0]
 
@@ -250,7 +257,7 @@ class Writer(Naming):
         """The changes that add a record. One that has the id of a chunk is refused here or by the store."""
         if not isinstance(fields, Mapping):
             raise UsageError(f"a record must be an object, not {brief(fields)}", hint='{"text": "…"}')
-        record = make_record({**fields, **provenance.claimed(fields, self.provenance, self.caller)}, self.scope)
+        record = make_record({**fields, **claimed(fields, self.provenance, self.caller)}, self.scope)
         named, supersedes = fields.get("id") is not None, fields.get("supersedes")
         if self.caller is not None and record.scope != self.caller:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")

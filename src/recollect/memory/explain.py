@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 from recollect.analysis import Analyzer
 from recollect.config.sources import RETRIEVERS
 from recollect.errors import UnknownRecord, UsageError
-from recollect.memory.provenance import FIELDS
 from recollect.memory.shapes import iso
-from recollect.memory.validation import clean
+from recollect.memory.validation import WRITER_FIELDS, clean
 from recollect.options import FILTERS
 from recollect.pipeline import CUTS, Pipeline, reason
 from recollect.querylang import contained, missing, parse
@@ -232,7 +231,7 @@ def _condition_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
         yield Verdict("category", f"filtered by category: its own {is_}", {"category": ()})
     if where.kinds and record.kind not in where.kinds:
         yield Verdict("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
-    for name in FIELDS:
+    for name in WRITER_FIELDS:
         admitted, own = getattr(where, f"{name}s"), getattr(record, name)
         if admitted and own not in admitted:
             words = f"its own is {own!r}" if own else "it has none"

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from recollect.dataclass import dataclass
 from recollect.errors import FailedError, RecollectError
 from recollect.sources.local import REST
+from recollect.types import Progress, Store
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
-    from recollect.types import Progress, Store
 
 NICE = 10  # the priority of the background process: other programs go first
 HANDOVER_SECONDS = 10.0  # how long a new process waits for one with the same embedder that may be about to end

@@ -21,12 +21,11 @@ from recollect.memory.embeddings import Embeddings, embed
 from recollect.memory.roots import check_there, kept_fields
 from recollect.models.openai import open_llm
 from recollect.redaction import redact
-from recollect.types import ActiveSpace, Filter, Progress, Record, Scope, Store
+from recollect.types import ActiveSpace, Filter, Progress, Record, Scope, Store, Vector
 from recollect.types.records import Change, MarkIngested, Put, SetFolderOptions, Supersede
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
-    from recollect.types import Vector
 
 UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
 MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"

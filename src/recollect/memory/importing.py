@@ -13,12 +13,12 @@ from recollect.errors import UsageError
 from recollect.memory.related import NoteReader
 from recollect.memory.validation import clean, clean_names
 from recollect.options import ORIGINS
+from recollect.types import Progress, Scope
 
 if TYPE_CHECKING:
     from recollect.memory.changes import Writer
     from recollect.memory.conversations import ChatReport, ConversationSummary, StoredConversation
     from recollect.memory.memos import MemoReport
-    from recollect.types import Progress, Scope
 
 
 class FileImport(ABC):

@@ -15,12 +15,10 @@ from recollect.errors import UsageError
 from recollect.memory.asking import read_query
 from recollect.memory.assembly import ExternalSources, Rerankers, Threads, assemble, logger, with_options
 from recollect.memory.changes import changes
-from recollect.memory.closeness import ClosenessOf
-from recollect.memory.embeddings import Embeddings, filling_of, rest_of
+from recollect.memory.embeddings import ClosenessOf, Embeddings, filling_of, rest_of
 from recollect.memory.importing import Importer
-from recollect.memory.provenance import trusting, with_left_out
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope
+from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, trusting, with_left_out
 from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker
@@ -120,8 +118,8 @@ class Memory(Importer):
         embedder = settings.embedder if embedder is None else embedder
         if isinstance(embedder, str) and embedder != "none":
             EMBEDDERS.check(embedder.partition(":")[0])
-        wanted = language or settings.language
-        opened = open_store(str(store or settings.place), language=wanted)
+        chosen = language or settings.language
+        opened = open_store(str(store or settings.place), language=chosen)
         with contextlib.ExitStack() as stack:
             stack.callback(opened.close)
             actual = opened.keywords.analyzer.language
@@ -129,9 +127,9 @@ class Memory(Importer):
                 change = f"Memory.change_language({language!r}) or `recollect language {language}` changes it"
                 hint = f"leave the language out; {change}"
                 raise UsageError(f"the store's language is {actual}, not {language}", hint=hint)
-            if wanted and wanted != actual:
-                change = f"`recollect language {wanted}` changes it"
-                announce(f"the settings say language = {wanted!r}, and the store keeps its own, {actual}; {change}")
+            if chosen and chosen != actual:
+                change = f"`recollect language {chosen}` changes it"
+                announce(f"the settings say language = {chosen!r}, and the store keeps its own, {actual}; {change}")
             memory = cls(opened, settings, embedder, announce=announce, fetching=fetching, fetch=fetch)
             stack.pop_all()
             return memory
@@ -411,11 +409,11 @@ class Memory(Importer):
 
         Raises `AmbiguousId` if several records have such a short id.
         """
-        wanted = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
-        view = self.scoped(wanted)
+        chosen = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
+        view = self.scoped(chosen)
         record = next(iter(view.store.records.get([view.resolve(record_id)])), None)
-        everything = scope is None and wanted == GLOBAL and self.caller is None
-        return record if record is not None and (everything or wanted.admits(record.scope)) else None
+        everything = scope is None and chosen == GLOBAL and self.caller is None
+        return record if record is not None and (everything or chosen.admits(record.scope)) else None
 
     def facets(self, **filters: Any) -> dict[str, Any]:
         """Return the categories, tags and scopes of visible records. Scope and filters are those of `list`."""

@@ -1,7 +1,5 @@
 """Memories of other programs in the store: facts that keep their ids, so that importing again adds what is new."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice

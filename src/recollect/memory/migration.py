@@ -12,10 +12,10 @@ from recollect.errors import UsageError
 from recollect.ingest import documents
 from recollect.ingest.recutting import new_passages, outdated, recut
 from recollect.stores.rows import analyzer_of
+from recollect.types import Progress, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
-    from recollect.types import Progress, VectorSpace
 
 
 @dataclass(frozen=True, slots=True)

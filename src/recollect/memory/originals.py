@@ -1,7 +1,5 @@
 """The file of a chunk: the lines around the chunk, images that the file shows, the file itself if it is a PDF."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Which other machines the present settings can contact, and when. Nothing is contacted to find out."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple

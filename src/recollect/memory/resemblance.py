@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recollect.errors import RecollectError
-from recollect.memory.provenance import trusting
 from recollect.memory.shapes import bounded
+from recollect.memory.validation import trusting
 from recollect.ranking import same_subject
 from recollect.types import Filter, Record
 from recollect.types.records import short_id

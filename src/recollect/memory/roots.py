@@ -42,25 +42,25 @@ class IndexedFolder:
 
 def folders(store: Store) -> list[IndexedFolder]:
     """All indexed folders, by path."""
-    return [_folder(store, root, told or {}) for root, told in sorted(store.files.roots().items())]
+    return [_folder(store, root, options or {}) for root, options in sorted(store.files.roots().items())]
 
 
-def _folder(store: Store, root: str, told: Mapping[str, Any]) -> IndexedFolder:
+def _folder(store: Store, root: str, options: Mapping[str, Any]) -> IndexedFolder:
     states = store.files.known(root)
     chunks = store.count(replace(EVERYTHING, kinds=("chunk",), path=root))["total"]
     return IndexedFolder(
-        root, len(states), chunks, told.get(INDEXED_AT), told.get(DESCRIPTION, ""), Path(root).exists(),
-        told.get("scope", {}), told.get("tags", []),
+        root, len(states), chunks, options.get(INDEXED_AT), options.get(DESCRIPTION, ""), Path(root).exists(),
+        options.get("scope", {}), options.get("tags", []),
     )  # fmt: skip
 
 
 def described(memory: Memory) -> list[dict[str, str]]:
     """The folders with a description that the caller's scope may see: what agents are told."""
-    seen = []
-    for root, told in sorted(memory.store.files.roots().items()):
-        if told and told.get(DESCRIPTION) and memory.scope.admits(Scope(**told.get("scope", {}))):
-            seen.append({"path": root, "description": told[DESCRIPTION]})
-    return seen
+    listed = []
+    for root, options in sorted(memory.store.files.roots().items()):
+        if options and options.get(DESCRIPTION) and memory.scope.admits(Scope(**options.get("scope", {}))):
+            listed.append({"path": root, "description": options[DESCRIPTION]})
+    return listed
 
 
 def for_agents(memory: Memory) -> str:
@@ -68,16 +68,16 @@ def for_agents(memory: Memory) -> str:
     from recollect.memory.recall import harmless
 
     try:
-        seen = described(memory)[:MOST_FOLDERS]
+        listed = described(memory)[:MOST_FOLDERS]
     except RecollectError:  # the store may be away when the server starts
         return ""
-    lines = (f"\n- {harmless(folder['path'], 200)}: {harmless(folder['description'], 500)}" for folder in seen)
-    return " Indexed folders:" + "".join(lines) if seen else ""
+    lines = (f"\n- {harmless(folder['path'], 200)}: {harmless(folder['description'], 500)}" for folder in listed)
+    return " Indexed folders:" + "".join(lines) if listed else ""
 
 
-def kept_fields(told: Mapping[str, Any] | None) -> dict[str, Any]:
+def kept_fields(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """What is stored beside the options of a folder when it is indexed: its description, and when that was."""
-    described = {DESCRIPTION: told[DESCRIPTION]} if told and told.get(DESCRIPTION) else {}
+    described = {DESCRIPTION: options[DESCRIPTION]} if options and options.get(DESCRIPTION) else {}
     return {**described, INDEXED_AT: iso(now().replace(microsecond=0))}
 
 
@@ -96,10 +96,10 @@ def describe(memory: Memory, path: str, text: str) -> IndexedFolder:
         raise UsageError(
             f"a description has at most {MOST_CHARACTERS} characters, not {len(text):,}", hint="shorten it"
         )
-    root, told = _known(memory.store, path)
-    if told is None:
+    root, options = _known(memory.store, path)
+    if options is None:
         raise UsageError(f"the options of {root} are not known", hint=f"index it once more: recollect index {path}")
-    fields = {name: value for name, value in told.items() if name != DESCRIPTION}
+    fields = {name: value for name, value in options.items() if name != DESCRIPTION}
     fields |= {DESCRIPTION: text} if text else {}
     memory.store.records.apply([[SetFolderOptions(root, fields)]])
     return _folder(memory.store, root, fields)
@@ -110,8 +110,8 @@ def remove(memory: Memory, path: str) -> IndexedFolder:
     from recollect.ingest.folder import chunk_changes  # servers for agents need the descriptions only
 
     store = memory.store
-    root, told = _known(store, path)
-    folder = _folder(store, root, told or {})
+    root, options = _known(store, path)
+    folder = _folder(store, root, options or {})
     groups: list[list[Change]] = [
         [*chunk_changes(store.files.chunks(file), ()), SetFileState(file, None)] for file in store.files.known(root)
     ]
@@ -122,7 +122,7 @@ def remove(memory: Memory, path: str) -> IndexedFolder:
 def rename(memory: Memory, old: str, new: str) -> IndexedFolder:
     """Let an indexed folder have a new path, with all its files and chunks. Nothing is read or embedded again."""
     store = memory.store
-    root, told = _known(store, old)
+    root, options = _known(store, old)
     place = _absolute(new)
     if not Path(place).exists():
         raise UsageError(f"{new} is not there", hint="move the folder first, or name where it is now")
@@ -137,8 +137,8 @@ def rename(memory: Memory, old: str, new: str) -> IndexedFolder:
         moved = FileState(there, place, state.mtime_ns, state.size, state.digest)
         groups.append([*chunks, SetFileState(file, None), SetFileState(there, moved)])
     renamed: list[Change] = [SetFolderOptions(root, None)]
-    store.records.apply([*groups, [*renamed, SetFolderOptions(place, told)] if told else renamed])
-    return _folder(store, place, told or {})
+    store.records.apply([*groups, [*renamed, SetFolderOptions(place, options)] if options else renamed])
+    return _folder(store, place, options or {})
 
 
 def _known(store: Store, path: str) -> tuple[str, Mapping[str, Any] | None]:

@@ -15,9 +15,9 @@ from recollect.types import Answer, Event, Record, Result, Scope, Trace
 from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
+    from recollect.memory.callers import Rollback
     from recollect.memory.explain import Verdict
     from recollect.memory.recall import Recall
-    from recollect.memory.rollback import Rollback
 
 FOUND_CHARACTERS = 4_000  # of a text in a list of results; `memory_get` returns all of it
 READ_CHARACTERS = 40_000  # of a text that one read returns; the rest is read from `next_offset` on

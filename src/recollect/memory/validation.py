@@ -1,8 +1,8 @@
-"""Records, filters, scopes and times from the arguments of a call, checked."""
+"""Records, filters, scopes, times and writers from the arguments of a call, checked."""
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -10,9 +10,21 @@ from typing import Any
 
 from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of
 from recollect.errors import Forbidden, UsageError
-from recollect.options import ANY_ORIGIN, FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
+from recollect.options import (
+    ANY_ORIGIN,
+    FILTER_NAMES,
+    FILTERS,
+    FLAG,
+    HTTP,
+    MCP,
+    ORIGINS,
+    OUTSIDE,
+    SCOPE_PARTS,
+    SHARE,
+    Option,
+)
 from recollect.ranking import HALF_LIVES
-from recollect.types import KINDS, ORIGINS, Filter, Record, Scope, now
+from recollect.types import KINDS, Answer, Filter, Provenance, Record, Scope, Store, now
 from recollect.types.records import MOST_LINES, new_id
 
 MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a file, which `recollect index` splits
@@ -205,3 +217,88 @@ _FIELDS: Mapping[str, ValueCheck] = {
     "origin": one_of(ORIGINS),
     **dict.fromkeys(("author", "author_session"), FILLED._replace(convert=clean)),
 }
+
+_EVERYWHERE = (FLAG, HTTP, MCP)
+
+FIELDS: tuple[Option, ...] = (  # the fields that flags, HTTP and MCP set, besides the text and the writer
+    Option(None, "A short title.", "title", str | None, places=_EVERYWHERE),
+    Option(
+        None, "One word for what it is about: preference, decision, technical, …", "category", str | None,
+        places=_EVERYWHERE, flag_help="One category, such as preference or decision.",
+    ),
+    Option(
+        (), "Tags to find it by.", "tags", tuple[str, ...], places=_EVERYWHERE, flags=("--tag",), metavar="TAG",
+        flag_help="A tag; repeat for more. `edit` replaces all.",
+    ),
+    Option(
+        None, "0 to 1; 0.5 is the default.", "importance", float | None, bounds=SHARE, places=_EVERYWHERE,
+        metavar="0..1",
+    ),
+    Option(
+        None, "How fast its score falls with age.", "decay", str | None, choices=HALF_LIVES, places=_EVERYWHERE,
+        metavar="CLASS", flag_help="How fast it ages: permanent, stable, active, session or checkpoint.",
+    ),
+    Option(None, "When it happened, if not now.", "happened_at", datetime | None, metavar="TIME"),
+    Option(
+        None, "When searches stop finding it: 2026-03-14, or a span from now: 36h, 2w.", "expires_at", datetime | None,
+        places=_EVERYWHERE, metavar="TIME", flag_help="When it expires; searches do not find it after that.",
+    ),
+    Option(None, "Where it comes from.", "source", str | None),
+)  # fmt: skip
+
+
+WRITER_FIELDS = ("origin", "author", "author_session")
+OWNERS = ("file", "import")  # origins that only the owner of a store can give: indexing and importing do
+
+
+def of_caller(scope: Scope, own: Provenance) -> Provenance:
+    """How a scoped caller writes: one that is bound to an agent writes as that agent."""
+    return Provenance("agent", own.author or scope.agent, scope.session) if scope.agent else own
+
+
+def claimed(fields: Mapping[str, Any], own: Provenance, caller: Scope | None) -> dict[str, Any]:
+    """The fields of a new record's provenance: those that a call names, else those of the memory.
+
+    A scoped caller may claim less trust than it has, for text that it only passes on, and never more.
+    """
+    named = {name: fields[name] for name in WRITER_FIELDS if fields.get(name) is not None}
+    origin = named.get("origin", own.origin)
+    if caller is not None and isinstance(origin, str):
+        more = Provenance(origin).distrust < own.distrust
+        if more or (origin in OWNERS and origin != own.origin):
+            hint = f"leave the origin out, or name {own.origin}, tool or web"
+            raise Forbidden(f"this caller cannot write records of the origin {origin!r}", hint=hint)
+    return own.as_dict() | named
+
+
+def trusting(where: Filter, trusted: Sequence[str]) -> Filter:
+    """The filter for what a model reads: records of trusted origins, and documents of the user's other sources."""
+    return replace(where, origins=(*trusted, OUTSIDE))
+
+
+def with_left_out(answer: Answer, store: Store) -> Answer:
+    """The answer to a query of `trusting`, with the number of visible records that it left out."""
+    where = answer.query.filter
+    origins = tuple(origin for origin in ORIGINS if origin not in where.origins) if OUTSIDE in where.origins else ()
+    count = store.count(replace(where, origins=origins))["total"] if origins else 0
+    if not count:
+        return answer
+    names = " or ".join(filter(None, [", ".join(origins[:-1]), origins[-1]]))
+    records = "1 record was" if count == 1 else f"{count:,} records were"
+    warning = f"{records} not searched because of the origin {names}: `origin: any` (--origin any) includes all"
+    trace = answer.trace
+    filtered = {**trace.filtered, "origin": count}
+    return replace(answer, trace=replace(trace, filtered=filtered, warnings=(*trace.warnings, warning)))
+
+
+def check_edit(old: Record, fields: Mapping[str, Any], own: Provenance) -> None:
+    """Refuse an edit by a writer who is trusted less than the record's.
+
+    Other fields are written in the name of an origin that the edit names; naming nothing else only says who wrote it.
+    """
+    named = Provenance(fields.get("origin", own.origin)) if fields.keys() - set(WRITER_FIELDS) else own
+    writer = max(own, named, key=lambda one: one.distrust)
+    if writer.distrust > old.provenance.distrust:
+        hint = "add it as a record of its own" if writer.distrust > 1 else "supersede it: the old text stays"
+        what = f"{old.id!r} has the origin {old.origin}, so a writer of the origin {writer.origin} cannot edit it"
+        raise UsageError(what, hint=hint)

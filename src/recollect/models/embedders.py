@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from recollect.errors import EmbedderError, UsageError
 from recollect.models.catalogue import MODELS, ensure_model
 from recollect.registry import Entry, Registry, missing_package
+from recollect.types import Embedder, Matrix, Progress, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from recollect.config import Settings
-    from recollect.types import Embedder, Matrix, Progress, Vector
 
 SERVICES = ("openai", "ollama")  # embedders that send texts to a server
 CACHED_QUERIES = 256  # stages, a second page and a repeated search need the same vector again

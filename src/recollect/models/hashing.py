@@ -1,22 +1,17 @@
 """Embeddings without a model: words and their letters, hashed. Similar spelling is found, similar meaning is not."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recollect.errors import UsageError
 from recollect.models.embedders import fingerprint
-
-if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
+from recollect.types import Matrix, Vector
 
 DEFAULT_DIMENSION = 256
 MIN_DIMENSION, MAX_DIMENSION = 8, 65_536

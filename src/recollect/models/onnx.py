@@ -24,12 +24,11 @@ from recollect.errors import ConfigError, ModelError, UsageError
 from recollect.models.catalogue import Model, get_model, model_path
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.registry import missing_package
+from recollect.types import Matrix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
-
-    from recollect.types import Matrix
 
     Array: TypeAlias = NDArray[np.float32]
 

@@ -21,6 +21,7 @@ from recollect.errors import EmbedderError, FailedError, LlmError, UsageError
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.network.addresses import host_of, is_local
 from recollect.redaction import redact_json
+from recollect.types import Matrix
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from recollect.config import Settings
     from recollect.network.client import Client, Response
-    from recollect.types import Matrix
 
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://localhost:11434/v1"

@@ -1,17 +1,11 @@
 """Rerankers by spec, a name perhaps with an argument after a colon: models that score query and passage together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 from recollect.analysis import Analyzer, snippet
 from recollect.models.catalogue import MODELS, ensure_model, is_here
 from recollect.registry import Entry, Registry
-from recollect.types import Record
-
-if TYPE_CHECKING:
-    from recollect.types import Progress, Reranker
+from recollect.types import Progress, Record, Reranker
 
 RERANKERS: Registry[Callable[[str], Reranker]] = Registry(
     kind="reranker",

@@ -1,7 +1,5 @@
 """The file of a backup: a zip archive of a manifest and one content, a copy of a SQLite store or an export."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -19,12 +17,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from recollect.disk import give_name, sync
-from recollect.errors import UPGRADE, FailedError, UsageError
+from recollect.errors import UPGRADE, UsageError
 from recollect.types import Progress
 
 VERSION = 1
 STORE, EXPORT = "memory.db", "export.jsonl"  # the two kinds of content, by the name of the member that holds it
 MANIFEST = "manifest.json"
+UNWRITTEN = "check its folder, permissions and space; nothing was left there"
 
 LEVEL = 1  # of the compression: higher ones take three times as long and save a seventh
 CHUNK = 1 << 20
@@ -193,13 +192,3 @@ def put_in_place(file: Path, target: Path, *, replace: bool = False) -> None:
         sync(target.parent)
     elif not give_name(file, target):
         raise UsageError(f"{target} exists by now; it was left untouched", hint="name another file")
-
-
-@contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn an error of the file system into a FailedError that names the file which is being written."""
-    try:
-        yield
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror or error}"
-        raise FailedError(message, hint="check its folder, permissions and space; nothing was left there") from error

@@ -1,25 +1,31 @@
-"""Backups: one committed state of a store in one file, read back before it gets its name; and their rotation."""
+"""Backups of a store: written and read back, rotated, restored, and made by schedule.
 
-from __future__ import annotations
+A backup is one committed state of a store in one file. Restored, a store is complete or not there at all.
+"""
 
 import contextlib
 import hashlib
 import itertools
+import json
 import os
 import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect import moving, stores
-from recollect.config import shown_place
-from recollect.errors import FailedError, RecollectError, StoreError, UsageError
-from recollect.moving import archive, exports
+from recollect.config import BackupSettings, shown_place
+from recollect.errors import FailedError, RecollectError, StoreError, UsageError, file_errors
+from recollect.moving import Place, Steps, archive, exports
 from recollect.moving.archive import EXPORT, STORE, Backup
-
-if TYPE_CHECKING:
-    from recollect.moving import Place, Steps
+from recollect.types import Store
 
 _DATED = re.compile(r".+-\d{4}-\d\d-\d\dT\d{6}Z(-\d+)?\.zip")  # the names that `dated` gives
 _SERVER = "recollect"  # begins the name of a dated backup of a store that is no file
@@ -53,7 +59,7 @@ def backup(
         hint = "name a folder that exists, or end its name with a slash: recollect backup backups/ --keep 7"
         raise UsageError("--keep needs a folder, and a number from 1", hint=hint)
     file = _file_of(source)
-    with archive.explained(path):
+    with file_errors(path, hint=archive.UNWRITTEN):
         if folder:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = dated(path, file.stem if file else _SERVER, now)
@@ -112,7 +118,7 @@ def _save(made: Backup, source: Place, file: Path | None, steps: Steps) -> Backu
             name = store.contents.name
         counts = _export(source, content, steps)
     else:
-        from recollect.stores.sqlite.snapshots import check_snapshot, write_snapshot
+        from recollect.stores.sqlite.health import check_snapshot, write_snapshot
 
         content.touch(mode=0o600)
         write_snapshot(file, content)
@@ -161,3 +167,224 @@ def _remove_old(made: Backup, keep: int) -> tuple[Path, ...]:
     for path in removed:
         path.unlink(missing_ok=True)
     return removed
+
+
+_LOGS = ("-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The backup that was restored, where to, and how many parts of each kind are there."""
+
+    backup: Backup
+    place: str
+    counts: dict[str, int]
+    dry_run: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"backup": self.backup.as_dict(), "place": self.place, "counts": self.counts, "dry_run": self.dry_run}
+
+
+def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps: Steps = lambda _: None) -> Restored:
+    """Restore a backup to a path or URL at which there is no store.
+
+    The new store is complete when it appears: a file gets its name at the end, and a server is filled in one
+    transaction. With `dry_run` only the backup is checked, also while there is a store at the place.
+    """
+    place, backup = str(place), archive.read_manifest(Path(file).expanduser())
+    kind = stores.kind_of(place)
+    shown = kind.describe(place)
+    if place == ":memory:":
+        raise UsageError("a backup cannot be restored into memory", hint="name a file: --to new.db")
+    if dry_run:
+        archive.unpack(backup, None, steps("checking"))
+        return Restored(backup, shown, backup.counts, dry_run=True)
+    path = kind.truth(place)
+    if path is None:
+        return Restored(backup, shown, _add_to(place, backup, steps))
+    _refuse_store(path)
+    _make(path, backup, steps, copied=kind.file(place) is None)
+    if kind.file(place) is None:
+        with contextlib.closing(stores.open_store(place)) as store:
+            store.contents.finish(steps("indexing"))
+    return Restored(backup, shown, backup.counts)
+
+
+def _refuse_store(path: Path) -> None:
+    """Refuse a path that exists, and the log of a deleted store: SQLite would apply it to the new store."""
+    names = [Path(f"{path}{end}") for end in ("", *_LOGS)]
+    existing = [name for name in names if name.exists() or name.is_symlink()]
+    if existing:
+        words = "there is already a store" if existing[0] == path else "the log of an earlier store is left"
+        hint = "name another place with --to; or stop every process that uses the store, and move away "
+        raise UsageError(f"{words} at {existing[0]}", hint=hint + ", ".join(map(str, existing)))
+
+
+def _make(path: Path, backup: Backup, steps: Steps, *, copied: bool) -> None:
+    """Restore to a file that appears when it is complete.
+
+    If it is to be `copied`, it has nothing that the restored one knew of indexes elsewhere.
+    """
+    new = [folder for folder in path.absolute().parents if not folder.exists()]
+    try:
+        with file_errors(path, hint=archive.UNWRITTEN):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with archive.part_folder(path) as parts:
+                store = content = _unpacked(backup, parts, steps)
+                if copied or backup.content != STORE:
+                    store = parts / "new.db"
+                    _fill(store, content, backup, steps)
+                _refuse_store(path)  # again: this took a while
+                archive.put_in_place(store, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
+def _unpacked(backup: Backup, folder: Path, steps: Steps) -> Path:
+    """The content of a backup as a file in a folder; a store is checked, too."""
+    content = folder / backup.content
+    archive.unpack(backup, content, steps("unpacking"))
+    if backup.content == STORE:
+        from recollect.stores.sqlite.health import check_snapshot
+
+        if check_snapshot(content, backup.path).counts != backup.counts:
+            raise archive.damaged(backup.path, "it does not hold as many records as its manifest says")
+    return content
+
+
+def _add_to(place: str, backup: Backup, steps: Steps) -> dict[str, int]:
+    """Restore to a store that is not one file, in one transaction where the store can do that."""
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="recollect-"))
+        stack.enter_context(file_errors(name, hint=archive.UNWRITTEN))
+        content = _unpacked(backup, Path(name), steps)
+        store = stack.enter_context(contextlib.closing(stores.open_store(place)))
+        stack.enter_context(getattr(store.contents, "at_once", contextlib.nullcontext)())
+        try:
+            return _fill(store, content, backup, steps)
+        except UsageError as error:
+            if "the target" in error.message:
+                error.explain(error.message, "name a place at which there is no store yet; nothing was restored")
+            raise
+
+
+def _fill(store: Place, content: Path, backup: Backup, steps: Steps) -> dict[str, int]:
+    """Add all of a backup to a store, and read it back; returns how many parts of each kind there are."""
+    if backup.content == STORE:
+        return moving.copy(content, store, steps=steps).total
+    return moving.import_(store, content, with_folders=True, steps=steps).total
+
+
+POLL_SECONDS = 60.0  # how often the folder is searched for the last backup; at least four times an interval
+RETRY_SECONDS = 900.0  # when a backup that failed is tried again
+NICE = 10  # the priority of the process: searches go first
+STOP_SECONDS = 0.2  # how long it takes at most until a request to stop is noticed
+
+
+class BackupSchedule:
+    """The backups of one store in the folder of the settings. The files there tell when the next one is due.
+
+    So it does not matter which process makes them, or whether a person does. `environment` is added to that of the
+    process that makes one, and `announce` gets a line for each backup and each failure.
+    """
+
+    def __init__(
+        self, settings: BackupSettings, store: Store, environment: Mapping[str, str], announce: Callable[[str], None]
+    ) -> None:
+        self.settings, self._store, self._environment, self._announce = settings, store, environment, announce
+        self.folder = Path(settings.folder or "").expanduser()
+        self.every = timedelta(hours=settings.every_hours)
+        self._stop = threading.Event()
+
+    @cached_property
+    def _id(self) -> str:
+        return store_id(self._store.contents.name)
+
+    def last(self) -> Backup | None:
+        """The newest backup of the store; one from the future, after the clock was corrected, does not count."""
+        now = datetime.now(UTC)
+        return next((one for one in reversed(dated_backups(self.folder, self._id)) if one.made_at <= now), None)
+
+    def is_due(self) -> bool:
+        """Whether it is time for the next one."""
+        last = self.last()
+        return last is None or last.made_at + self.every <= datetime.now(UTC)
+
+    def run_if_due(self) -> bool:
+        """Make a backup if it is time for one; whether that went well, or there was nothing to do."""
+        try:
+            if self.is_due():
+                with self._turn() as is_ours:
+                    if is_ours and self.is_due():  # another process may have just made one
+                        self._run()
+        except (RecollectError, OSError) as error:
+            self._announce(f"the scheduled backup failed: {getattr(error, 'message', error)}")
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Make backups whenever they are due, until the block ends; an unfinished one is then stopped."""
+        thread = threading.Thread(target=self._repeat, name="recollect-backup")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _repeat(self) -> None:
+        interval, wait = self.every.total_seconds(), 0.0
+        while not self._stop.wait(wait):
+            wait = min(POLL_SECONDS, interval / 4) if self.run_if_due() else min(RETRY_SECONDS, interval)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Hold the lock of this store's scheduled backups, which no crash leaves; False if another process has it."""
+        import platformdirs
+        from filelock import FileLock, Timeout
+
+        folder = Path(platformdirs.user_state_dir("recollect")) / "backup"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / f"{self._id}.lock").acquire(blocking=False):
+                yield True
+        except Timeout:
+            yield False
+
+    def _run(self) -> None:
+        # -P: a `recollect.py` in the current folder is not this program.
+        command = [sys.executable, "-P", "-m", "recollect", "backup", f"{self.folder}/"]
+        command += ["--keep", str(self.settings.keep), "--json"]
+        environment = {**os.environ, **self._environment}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment, text=True) as process:  # noqa: S603
+            if hasattr(os, "setpriority"):
+                with contextlib.suppress(OSError):  # it has ended already
+                    os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+            output, errors = self._outcome(process)
+        if process.returncode == 0:
+            self._announce(f"backup written: {json.loads(output)['path']}")
+        elif not self._stop.is_set():
+            raise FailedError(_message(errors) or f"its process ended with {process.returncode}")
+
+    def _outcome(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        """What the process prints. It is ended when this one is asked to stop, and leaves nothing half-written."""
+        while not self._stop.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=STOP_SECONDS)
+        process.terminate()
+        return process.communicate()
+
+
+def _message(errors: str) -> str:
+    """The message of the last line of standard error, which is JSON, or the line itself."""
+    line = errors.strip().rpartition("\n")[2]
+    try:
+        return str(json.loads(line)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return line

@@ -17,7 +17,7 @@ from typing import IO
 import numpy as np
 
 from recollect.disk import replacing
-from recollect.errors import FailedError, UsageError
+from recollect.errors import FailedError, UsageError, file_errors
 from recollect.moving import format as export_format
 from recollect.stores.rows import passage_hash
 from recollect.types import now
@@ -80,19 +80,16 @@ def _plain(file: IO[bytes]) -> IO[bytes]:
 @contextlib.contextmanager
 def read(place: str, *, trusted: bool, everything: bool) -> Iterator[ExportFile]:
     """The export in a file or on standard input. The content of a pipe is read into a temporary file first."""
-    try:
-        with contextlib.ExitStack() as stack:
-            file: IO[bytes] = sys.stdin.buffer
-            if place != STANDARD:
-                file = stack.enter_context(Path(place).expanduser().open("rb"))
-            if place == STANDARD or not file.seekable():
-                pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(pipe, file, CHUNK)
-            name = "standard input" if place == STANDARD else place
-            yield ExportFile(file, name, trusted=trusted, everything=everything)
-    except OSError as error:
-        message = f"{place} cannot be read: {error.strerror or error}"
-        raise FailedError(message, hint="name a file that `recollect export` wrote") from error
+    hint = "name a file that `recollect export` wrote"
+    with file_errors(place, "read", hint=hint), contextlib.ExitStack() as stack:
+        file: IO[bytes] = sys.stdin.buffer
+        if place != STANDARD:
+            file = stack.enter_context(Path(place).expanduser().open("rb"))
+        if place == STANDARD or not file.seekable():
+            pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(pipe, file, CHUNK)
+        name = "standard input" if place == STANDARD else place
+        yield ExportFile(file, name, trusted=trusted, everything=everything)
 
 
 class ExportFile:

@@ -1,7 +1,5 @@
 """Which hosts may be contacted: only this machine while offline, and never the metadata service of a cloud."""
 
-from __future__ import annotations
-
 import os
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit

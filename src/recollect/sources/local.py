@@ -1,7 +1,5 @@
 """The built-in retrievers: by keyword, by vector, and by the vector of a hypothetical answer (HyDE)."""
 
-from __future__ import annotations
-
 import math
 import re
 import threading
@@ -9,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from recollect.analysis import Analyzer, lead, snippet
@@ -19,10 +16,7 @@ from recollect.frequencies import idf, shares
 from recollect.fusion import METHODS
 from recollect.ranking import Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
-from recollect.types import ActiveSpace, KeywordIndex, Query, RankedList, Record
-
-if TYPE_CHECKING:
-    from recollect.types import Vector
+from recollect.types import ActiveSpace, KeywordIndex, Query, RankedList, Record, Vector
 
 COVERED = 0.2
 """Share of the query's information, as BM25 weighs its words, that the best record must contain for full trust.

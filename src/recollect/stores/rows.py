@@ -3,25 +3,20 @@
 Statements that the stores share are written for PostgreSQL; connections of SQLite translate placeholders and lists.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.dataclass import dataclass
 from recollect.errors import UPGRADE, EmbedderError, StoreError, UsageError
-from recollect.types import ORIGINS, Filter, Record, Scope
+from recollect.types import ORIGINS, Filter, Matrix, Record, Scope, Vector
 from recollect.types.records import EPOCH as EPOCH  # noqa: PLC0414  (times of stores)
 from recollect.types.records import default_origin
 from recollect.types.records import micros as micros  # noqa: PLC0414
-
-if TYPE_CHECKING:
-    from recollect.types import Vector
 
 Condition: TypeAlias = tuple[str, Sequence[Any]]  # a condition in SQL and its parameters
 
@@ -198,6 +193,12 @@ def set_meta(connection: Any, key: str, value: str) -> None:
 def passage_hash(passage: str) -> bytes:
     """The key of a vector: a hash of the text that was embedded."""
     return hashlib.blake2b(passage.encode(), digest_size=16).digest()
+
+
+def stored_pairs(passages: Sequence[str], vectors: Matrix) -> list[tuple[bytes, bytes]]:
+    """The hash of each passage and its vector, as stores have them."""
+    rows = vectors.astype("<f4")
+    return [(passage_hash(text), row.tobytes()) for text, row in zip(passages, rows, strict=True)]
 
 
 def check_dimension(vector: Vector, dimension: int) -> None:

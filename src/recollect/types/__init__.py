@@ -5,8 +5,6 @@ the stages reorder and drop. Those that are left become the `Result`s of the `An
 A store contains `Record`s.
 """
 
-from typing import TYPE_CHECKING
-
 # ruff: noqa: I001  (one import for each module, though every name has its alias)
 from recollect.options import KINDS as KINDS, ORIGINS as ORIGINS
 from recollect.types.parts import Contents as Contents, Progress as Progress
@@ -21,12 +19,14 @@ from recollect.types.protocols import (
     Joins as Joins,
     KeywordIndex as KeywordIndex,
     LegibilityEmbedder as LegibilityEmbedder,
+    Matrix as Matrix,
     Notes as Notes,
     Records as Records,
     Reranker as Reranker,
     Source as Source,
     Stage as Stage,
     Store as Store,
+    Vector as Vector,
     VectorIndex as VectorIndex,
     VectorSpace as VectorSpace,
     VectorSpaces as VectorSpaces,
@@ -69,7 +69,3 @@ from recollect.types.search import (
     Warned as Warned,
     Work as Work,
 )
-
-if TYPE_CHECKING:
-    from recollect.types.protocols import Matrix as Matrix
-    from recollect.types.protocols import Vector as Vector

@@ -1,7 +1,5 @@
 """All that a store holds as parts of a few kinds, for copies, exports and backups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Vector: TypeAlias = NDArray[np.float32]
     Matrix: TypeAlias = NDArray[np.float32]
+else:  # without numpy, which takes long to load
+    Vector = Matrix = Any
 
 
 @dataclass(frozen=True, slots=True)

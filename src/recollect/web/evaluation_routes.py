@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from recollect.errors import Forbidden
 from recollect.evaluation import studies
-from recollect.evaluation.library import DrawnSection, ReportLibrary, StoredReport
+from recollect.evaluation.studies import DrawnSection, ReportLibrary, StoredReport
 from recollect.evaluation.trials import SYSTEMS
 from recollect.memory import default_store
 from recollect.memory.payloads import MOST_NAME

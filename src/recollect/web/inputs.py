@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, create_model
 from recollect.errors import Forbidden
 from recollect.memory.payloads import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS
-from recollect.memory.validation import MAX_TEXT
+from recollect.memory.validation import FIELDS, MAX_TEXT
 from recollect.options import (
     FILTERS,
     GROUPS,
@@ -25,13 +25,11 @@ from recollect.options import (
     Option,
     Slider,
 )
-from recollect.ranking import HALF_LIVES
 from recollect.web.access import Asker
 
 MOST_QUERY = 100_000
 MOST_LISTED = 1_000
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Id = Annotated[str, Field(min_length=1, max_length=MOST_NAME, description="The id of a record.")]
 When = Annotated[Name, Field(min_length=1, description="2026-03-14, 2026-03-14T15:09Z, or a span: 36h, 3d, 2w.")]
 
@@ -166,17 +164,9 @@ class WhyNotBody(SearchBody):
     target: str = Field(min_length=1, max_length=MOST_NAME, description="A record's id, or a file's path.")
 
 
-class _Fields(_Body):
+class _Fields(create_model("RecordFields", __base__=_Body, **_fields(*FIELDS))):  # type: ignore[misc]
     """The fields of a record."""
 
-    title: Name | None = None
-    category: Name | None = None
-    tags: Names | None = None
-    importance: Share | None = None
-    decay: Literal[tuple(HALF_LIVES)] | None = None  # type: ignore[valid-type]
-    happened_at: When | None = None
-    expires_at: When | None = None
-    source: Name | None = None
     origin: Literal[tuple(ORIGINS)] | None = Field(  # type: ignore[valid-type]
         None, description="Who wrote it; a token that is bound to an agent cannot name user."
     )

@@ -169,10 +169,10 @@ Named = Annotated[Memory, Depends(_named)]  # the memory that the parameters `us
 
 
 @router.get("/v1/records", **documented(model("RecordList", records=list[StoredRecord], limit=int, offset=int)))
-async def list_records(asker: Reads, request: Request, wanted: Annotated[inputs.ListParameters, Query()]) -> Json:
+async def list_records(asker: Reads, request: Request, parameters: Annotated[inputs.ListParameters, Query()]) -> Json:
     """Records, newest first."""
-    arguments = wanted.limit, wanted.offset, wanted.set_fields("limit", "offset")
-    if wanted.limit <= LIGHT_LISTED:
+    arguments = parameters.limit, parameters.offset, parameters.set_fields("limit", "offset")
+    if parameters.limit <= LIGHT_LISTED:
         return Json(await to_thread.run_sync(_listed, asker.memory, Work(), *arguments))
     return Json(await request.app.state.lanes.run(request, asker, _listed, *arguments))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import apsw
@@ -20,9 +20,7 @@ from recollect.errors import StoreError, UsageError
 from recollect.network.addresses import check_host, host_of
 from recollect.network.calls import record
 from recollect.registry import missing_package
-
-if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
+from recollect.types import Matrix, Vector
 
 BATCH = 2_000  # vectors that are committed to LanceDB together; until then they are compared in the file
 INDEX_FROM = 20_000  # rows from which on an approximate index is built. A scan of fewer rows takes about 15 ms.

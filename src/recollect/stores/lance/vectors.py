@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,7 @@ from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.rows import Connection, integers, sequence
 from recollect.stores.sqlite.vectors import SqliteVectors, changed_rows
 from recollect.stores.sqlite.visible import Visible, best
-from recollect.types import Filter, RankedList, VectorSpace
-
-if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
+from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
 
 SCAN_UP_TO = 2_000  # up to this many visible vectors are all compared without asking LanceDB
 CANDIDATES, MORE_CANDIDATES = 4, 200  # candidates per result, and how many more: LanceDB's order is approximate

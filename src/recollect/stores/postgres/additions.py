@@ -1,7 +1,5 @@
 """New records: one statement writes a record with all that is derived from it, and may check first that it is new."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Sequence

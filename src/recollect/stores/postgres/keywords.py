@@ -20,8 +20,16 @@ from recollect.stores.database import K1, NOTHING, B, SqlKeywords
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT, MAX_TRIES, PostgresDatabase
 from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
-from recollect.stores.postgres.rows import COLUMNS, in_scopes, passing, ranked_rows, row_reader, selects_rows
-from recollect.stores.postgres.wording import POSTING, matching
+from recollect.stores.postgres.rows import (
+    COLUMNS,
+    POSTING,
+    in_scopes,
+    matching,
+    passing,
+    ranked_rows,
+    row_reader,
+    selects_rows,
+)
 from recollect.stores.rows import Condition, meta, set_meta
 from recollect.types import Filter, RankedList
 

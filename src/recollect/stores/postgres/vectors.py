@@ -6,7 +6,7 @@ import contextlib
 import copy
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from psycopg import errors as pg
@@ -15,14 +15,10 @@ from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import PostgresDatabase
-from recollect.stores.postgres.rows import COLUMNS, ranked_rows, row_reader
-from recollect.stores.postgres.wording import FilteredRows, filtered_rows
-from recollect.stores.rows import Condition, check_dimension, passage_hash
-from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace
+from recollect.stores.postgres.rows import COLUMNS, FilteredRows, filtered_rows, ranked_rows, row_reader
+from recollect.stores.rows import Condition, check_dimension, passage_hash, stored_pairs
+from recollect.types import Filter, Matrix, RankedList, Scope, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
-
-if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
 
 EXACT_UP_TO = 20_000
 """Visible records that are all compared: an approximate index is not faster there, and could return too few."""
@@ -147,12 +143,12 @@ class PostgresVectors(VectorIndex):
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         for start in range(0, len(passages), SAVE_BATCH):
             part = slice(start, start + SAVE_BATCH)
-            pairs = _pairs(passages[part], vectors[part])
+            pairs = stored_pairs(passages[part], vectors[part])
             self._database.write_at_once(save_vectors(self._number, pairs, any_text=True))
 
     def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
         """The change that stores the vectors together with their records."""
-        return SaveVectors(self._number, _pairs(passages, vectors))
+        return SaveVectors(self._number, stored_pairs(passages, vectors))
 
     def _nearest(
         self, connection: Connection, visible: FilteredRows, vector: Vector, wanted: int
@@ -224,11 +220,6 @@ def save_vectors(space: int, vectors: Sequence[tuple[bytes, bytes]], *, any_text
     )
     literals = [literal(np.frombuffer(value, "<f4")) for value in values]
     return [(insert, [space, list(keys), literals]), ("SELECT attach_vectors(%s, %s)", [space, list(keys)])]
-
-
-def _pairs(passages: Sequence[str], vectors: Matrix) -> list[tuple[bytes, bytes]]:
-    packed = (vector.astype("<f4").tobytes() for vector in vectors)
-    return list(zip(map(passage_hash, passages), packed, strict=True))
 
 
 def literal(vector: Vector) -> str:

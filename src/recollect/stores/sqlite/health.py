@@ -1,6 +1,10 @@
-"""The health of a store in a file, which looking does not change: the file, both indexes, the room on its disk."""
+"""The health of a store in a file, which looking does not change: the file, both indexes, the room on its disk.
+
+Copies of a store, for backups, are written and checked here, too.
+"""
 
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -8,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import apsw
 import numpy as np
@@ -31,9 +36,17 @@ from recollect.stores.health import (
     restrict,
     worst,
 )
-from recollect.stores.rows import meta
+from recollect.stores.rows import meta, refuse_newer
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.database import STEPS, WAL_LIMIT_BYTES, Database, parts_of
+from recollect.stores.sqlite.database import (
+    STEPS,
+    WAL_LIMIT_BYTES,
+    Database,
+    check_owner,
+    name_of,
+    parts_of,
+    translated,
+)
 from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import Connection, integers, sequence
@@ -232,3 +245,50 @@ def room(free: int, size: int) -> Finding:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"  # noqa: PLR2004
+
+
+COUNTED = {"record": "records", "history": "history", "vector": "embeddings", "file": "files"}  # since schema 1
+
+
+class CheckedFile(NamedTuple):
+    """What a file holds that passed all checks: the id of its store, and how many parts of each kind."""
+
+    identifier: str | None
+    counts: dict[str, int]
+
+    def name(self, path: Path) -> str:
+        """The name of the store at a path, as its `contents` give it."""
+        return name_of(self.identifier, path)
+
+
+def write_snapshot(store: Path, target: Path) -> None:
+    """Write one committed state of a store into the empty file `target`. The store is not migrated."""
+    with contextlib.closing(Database(store, prepare=False)) as database:
+        database.copy_into(target)
+
+
+def check_snapshot(file: Path, shown: Path) -> CheckedFile:
+    """Read a file that nobody writes to. StoreError says why it is not a whole store of a version that is known.
+
+    `shown` is the path that errors name.
+    """
+    place = f"file:{quote(str(file.absolute()))}?immutable=1"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    with translated(shown), contextlib.closing(Connection(place, flags=flags)) as connection:
+        check_owner(connection, shown)
+        refuse_newer(int(connection.pragma("user_version")), len(MIGRATIONS))
+        _refuse_damage(connection, shown)
+        counts = {kind: connection.execute(f"SELECT count(*) FROM {table}").get for kind, table in COUNTED.items()}
+        return CheckedFile(meta(connection, "id"), counts)
+
+
+def _refuse_damage(connection: Connection, shown: Path) -> None:
+    """Raise StoreError for damaged pages or indexes, SQL that would run by itself, and texts that lost their hash."""
+    rows: Any = connection.execute("PRAGMA integrity_check(1)").fetchall()
+    if rows != [("ok",)]:
+        raise StoreError(f"{shown} is damaged: {rows[0][0]}", hint="recollect doctor")
+    if name := connection.execute("SELECT name FROM sqlite_schema WHERE type IN ('trigger', 'view') LIMIT 1").get:
+        raise StoreError(f"{shown} has a trigger or view {name!r}, which no store has", hint="use another backup")
+    failure, _ = altered(connection.execute(TEXTS), f"{shown}: ", seconds=math.inf)
+    if failure:
+        raise StoreError(failure.message, hint=failure.mend)

@@ -4,8 +4,6 @@ The folder follows the history by sequence number. Its manifest names the segmen
 after their files were synced; a file that it does not name is left over and removed. All of it can be built again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -9,14 +9,14 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from recollect.dataclass import dataclass
 from recollect.stores.database import SqlSpaces
-from recollect.stores.rows import check_dimension, passage_hash
+from recollect.stores.rows import check_dimension, passage_hash, stored_pairs
 from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import (
@@ -33,11 +33,8 @@ from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.segments import Ints
 from recollect.stores.sqlite.views import View
 from recollect.stores.sqlite.visible import Scores, Visible, best, reached
-from recollect.types import Filter, RankedList, VectorIndex, VectorSpace
+from recollect.types import Filter, RankedList, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
-
-if TYPE_CHECKING:
-    from recollect.types import Vector
 
 SAVE_BATCH = 512  # vectors of a transaction: a few milliseconds, so that others hardly wait
 BATCH_ROWS = 16_384  # vectors that are read at once: 25 MB with 384 dimensions
@@ -151,12 +148,12 @@ class SqliteVectors(VectorIndex):
                 connection.executemany(
                     "INSERT INTO embeddings (space, passage, vector) VALUES (?, ?, ?)"
                     " ON CONFLICT (space, passage) DO NOTHING",
-                    [(self._number, *pair) for pair in _pairs(passages[part], vectors[part])],
+                    [(self._number, *pair) for pair in stored_pairs(passages[part], vectors[part])],
                 )
 
     def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
         """The change that stores the vectors together with their records."""
-        return SaveVectors(self._number, _pairs(passages, vectors))
+        return SaveVectors(self._number, stored_pairs(passages, vectors))
 
     def scrub(self) -> bool:
         """Rewrite the files that hold vectors of records that were changed or forgotten; whether that worked."""
@@ -261,12 +258,6 @@ class SqliteVectors(VectorIndex):
             positions = slice(int(positions[0]), int(positions[0]) + len(positions))
         self._cached[block] = key, positions
         return positions
-
-
-def _pairs(passages: Sequence[str], vectors: Matrix) -> list[tuple[bytes, bytes]]:
-    """Passages and vectors as the file has them."""
-    rows = vectors.astype("<f4")
-    return [(passage_hash(text), row.tobytes()) for text, row in zip(passages, rows, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
