@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from itertools import groupby, pairwise
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from recollect.ingest.discovery import decode
 from recollect.ingest.markdown import TopBlock, top_blocks
-from recollect.ingest.periods import observation, period
+from recollect.ingest.periods import Validity, validity
 from recollect.ingest.readers import DocumentText, kind_of
 from recollect.ingest.readers.worker import Worker
 from recollect.types.records import FRONT_MATTER, MARKDOWN
@@ -48,13 +48,6 @@ _LINES = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _SHORT_WORD, _LONG_WORD = 8, 24
 
 
-class Period(NamedTuple):
-    """When an observation begins to hold, and when it ends."""
-
-    since: datetime | None
-    until: datetime | None
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of a text: its context, the text, its first and last line; its place and its period if it has them."""
@@ -78,7 +71,7 @@ class Unit:
     lines: tuple[int, int]
     weight: int
     headings: tuple[str, ...] = ()
-    period: Period | None = None
+    period: Validity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +193,7 @@ def _units(lines: Sequence[str], blocks: list[TopBlock], title: str) -> Iterator
             headings = tuple(bounded(words) for words in path.values() if words and words != title)
             first, *rest = units_of(lines, start, below.start, weight, headings)
             if block.kind == OBSERVATION:
-                period = _period(lines[block.start])
+                period = validity(lines[block.start])
                 first, *rest = (replace(unit, period=period) for unit in (first, *rest))
             yield first
             # Context for the later parts of a long block: a table's header, or the line above that ends in a colon.
@@ -220,7 +213,7 @@ def _with_periods(lines: Sequence[str], block: TopBlock) -> Iterator[TopBlock]:
     start = at = block.start
     while at < block.end and block.kind == "bullet_list_open":
         end = at + 1
-        if _period(lines[at]):
+        if validity(lines[at]):
             while end < block.end and (not lines[end].strip() or _indent(lines[end]) > _indent(lines[at])):
                 end += 1
             if start < at:
@@ -230,13 +223,6 @@ def _with_periods(lines: Sequence[str], block: TopBlock) -> Iterator[TopBlock]:
         at = end
     if start < block.end or start == block.start:
         yield block._replace(start=start)
-
-
-def _period(line: str) -> Period | None:
-    """The period of a line that is an observation."""
-    written = observation(line.strip()) if "@" in line else None
-    bounds = Period(*period(written[1])[1:]) if written else None
-    return bounds if bounds and any(bounds) else None
 
 
 def _pack_periods(units: Sequence[Unit]) -> Iterator[Chunk]:

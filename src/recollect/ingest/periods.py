@@ -2,6 +2,7 @@
 
 import re
 from datetime import MAXYEAR, datetime, timedelta
+from typing import NamedTuple
 
 from recollect.ingest.turns import moment
 
@@ -14,6 +15,13 @@ _PERIOD = re.compile(
     r"@(?P<kind>effective|valid|occurred)?"
     r"(?:(?P<left>[\[(])(?P<since>[^\s,\[\]()]*),(?P<until>[^\s,\[\]()]*)(?P<right>[\])])|(?(kind):)(?P<day>\d{4}-\d\d-\d\d\S*))\s+"
 )
+
+
+class Validity(NamedTuple):
+    """When an observation begins to hold, and when it ends."""
+
+    since: datetime | None
+    until: datetime | None
 
 
 def observation(line: str) -> tuple[str, str] | None:
@@ -33,6 +41,13 @@ def period(text: str) -> tuple[str, datetime | None, datetime | None]:
     if (names[0] and not since) or (names[1] and not until) or not (since or until):
         return text, None, None
     return text[found.end() :], since, None if found["kind"] == "occurred" else until
+
+
+def validity(line: str) -> Validity | None:
+    """The period of a line that is an observation."""
+    written = observation(line.strip()) if "@" in line else None
+    bounds = Validity(*period(written[1])[1:]) if written else None
+    return bounds if bounds and any(bounds) else None
 
 
 def _bound(name: str, *, after: bool) -> datetime | None:
