@@ -500,7 +500,7 @@ def weighed(row: Row, weight: float) -> Row:
 
 
 def of_conversations(rows: Sequence[Row]) -> list[Row]:
-    """A turn counts four fifths, and each turn around it one fifth, as they were before this.
+    """What a turn lacks of 1 is multiplied by 1 less 0.35 times the score of each turn around it, as it was before.
 
     These are the two turns before and the two after it, newest first, as far as at most four microseconds lie between.
     """
@@ -513,10 +513,10 @@ def of_conversations(rows: Sequence[Row]) -> list[Row]:
         at = next((place for place, other in enumerate(own) if other is row), None)
         around = [] if at is None else [*own[max(0, at - 2) : at], *own[at + 1 : at + 3]]
         near = [other for other in around if abs(other.record.created_at - me.created_at) <= timedelta(microseconds=4)]
-        gains.append(sum(other.total for other in near))
-    for row, gain in zip(rows, gains, strict=True):
-        if row.record.kind == "turn" and _talk(row.record) and row.total > 1e-6:
-            row.factors["turns"] = 0.8 + 0.2 * gain / row.total
+        gains.append([other.score for other in near])
+    for row, near in zip(rows, gains, strict=True):
+        if near:
+            row.factors["turns"] = (1 - math.prod([1 - row.score, *(1 - 0.35 * score for score in near)])) / row.total
     return list(rows)
 
 

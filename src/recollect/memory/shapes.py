@@ -158,6 +158,7 @@ def moved(rank: int, result: Result) -> str:
 
 
 RAISED = {  # stage → why it moved a result up
+    "turns": "the turns around it match",
     "rerank": "reranked",
     "newer": "newer than a similar result",
     "mmr": "different from the results above",
@@ -172,8 +173,6 @@ def _reason(stage: str, factor: float, up: bool) -> str:
             return "it is of the time that the query names"
         case "importance" if (factor > 1) == up and factor != 1:
             return "it is important" if up else "it is less important"
-        case "turns" if (factor > 1) == up and factor != 1:
-            return "the turns around it match" if up else "the turns around it do not match"
         case "files" if (factor > 1) == up and factor != 1:
             return "further passages of its file match" if up else "its file opens with something else"
     return RAISED.get(stage, "") if up else ""
