@@ -744,6 +744,7 @@ def test_trace_lists_sources_and_stages(memory: Memory) -> None:
         source.status == "ok" and source.hits > 5 and 0 < source.took_ms <= trace.took_ms for source in trace.sources
     )
     assert [stage.name for stage in trace.stages] == [
+        "turns",
         "confidence",
         "files",
         "decay",
@@ -760,7 +761,7 @@ def test_trace_lists_sources_and_stages(memory: Memory) -> None:
     for one, two in itertools.pairwise(trace.stages):
         assert one.left == two.given
     assert trace.stages[-1].left == len(answer.results) == 5
-    threshold = trace.stages[5]
+    threshold = next(stage for stage in trace.stages if stage.name == "threshold")
     assert trace.filtered["threshold"] == threshold.given - threshold.left > 0
     assert (trace.filtered["scope"], trace.filtered["superseded"]) == (0, 0)
     assert trace.warnings == ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -461,6 +463,20 @@ def test_search_ranks_the_answer_higher(open_memory, minilm):
 
 
 @pytest.mark.ci
+def test_closed_memory_lets_go_of_its_reranker(open_memory):
+    """Its model takes tens of megabytes, which must not wait for Python to look for circles of references."""
+    memory = open_memory()
+    memory.add_many([{"text": "a heron by the lake"}, {"text": "a heron in the reeds"}])
+    memory.search("heron lake", rerank=True, rerank_model="small-reranker")
+    held = weakref.ref(memory.rerankers._opened("small-reranker"))
+    gc.disable()
+    try:
+        memory.close()
+        assert held() is None
+    finally:
+        gc.enable()
+
+
 def test_flag_and_project_file_switch_reranking_on_but_not_its_model(herons, tmp_path, monkeypatch, capsys):
     """It sends nothing; another model might."""
     for name in ("RECOLLECT_STORE", "RECOLLECT_CONFIG"):

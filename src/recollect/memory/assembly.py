@@ -184,6 +184,10 @@ class Rerankers:
         self._models = OpenedModels(self._tried)
         self._seconds: dict[str, float] = {}
 
+    def close(self) -> None:
+        """Let go of the models, which hold much memory and are part of a circle of references."""
+        self._models = OpenedModels(self._tried)
+
     def are_ready(self, model: str) -> bool:
         """Whether the reranker can be used without fetching it; if not, it is announced once how to get it."""
         if is_ready(model):

@@ -144,6 +144,7 @@ class Memory(Importer):
         """Close the store and stop all threads. Calling it twice is harmless."""
         self.executor.shutdown(wait=True)
         self.external.close()
+        self.rerankers.close()
         self.store.close()
 
     @traced("index", indexed)
