@@ -617,7 +617,7 @@ def test_scan_in_eight_bits_equals_the_exact_product(
 def test_a_segment_tells_the_usual_origin_by_the_kind() -> None:
     """A row without an origin is of a file if it is a chunk, and of the user if it is a fact."""
     rows = [
-        (number, kind, "", "heron", None, None, None, 0.5, None, 1, None, None, None, b"f" * 16, None, None, None)
+        (number, kind, "", "heron", None, None, None, 0.5, None, 1, None, None, None, b"f" * 16, None, 0, None)
         for number, kind in enumerate(("fact", "chunk", "fact"), 1)
     ]
     segment = build(rows, Analyzer())
@@ -628,7 +628,7 @@ def test_a_segment_tells_the_usual_origin_by_the_kind() -> None:
 def test_words_that_are_read_equal_words_that_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large file is not mapped for the words of a few facts; its descriptor is closed with the segment."""
     rows = [
-        (number, "fact", "", text, None, None, None, 0.5, None, 1, None, None, None, b"f" * 16, None, None, None)
+        (number, "fact", "", text, None, None, None, 0.5, None, 1, None, None, None, b"f" * 16, None, 0, None)
         for number, text in enumerate(("the heron eats one fish", "", "the pond is green, the heron grey"), 1)
     ]
     size, _ = write_segment(segment := build(rows, Analyzer()), tmp_path / "file")
