@@ -37,7 +37,6 @@ from recollect.moving import import_
 from recollect.moving.format import HEAD, Sum, dumped, from_object
 
 MOST_SECONDS = 20.0
-STORE_INPUTS = 10_000  # after which a new store is used: this is about the memory for an input, not for what is stored
 THREADS = 2  # of the reranker, which is part of `recall`: each needs 25 MB
 SIZES = (0, 1, 3, 30, 300, 3_000)
 LARGE = 60_000
@@ -116,7 +115,10 @@ class Trial:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.chance = folder, random.Random(seed)
-        self.memory = self._opened(0)
+        self.memory = Memory.open(folder / "memory.db", embedder="hashing:64", settings=Settings())
+        self.memory.add_many(
+            {"text": f"note number {n} of a heron by the lake", "tags": [f"t{n % 7}"]} for n in range(60)
+        )
         self.export = self._exported()
         self.counts: Counter[str] = Counter()
         self.faults: list[str] = []
@@ -126,11 +128,6 @@ class Trial:
         options: dict[str, Any] = {"base_url": f"{self.server.url}/v1", "retries": 0}
         self.llm = open_llm(LlmSettings(model="m", **options))
         self.embedder = lambda: open_openai("openai:m", settings=Settings(openai=OpenAISettings(**options)))
-
-    def _opened(self, number: int) -> Memory:
-        memory = Memory.open(self.folder / f"memory{number}.db", embedder="hashing:64", settings=Settings())
-        memory.add_many({"text": f"note number {n} of a heron by the lake", "tags": [f"t{n % 7}"]} for n in range(60))
-        return memory
 
     def _exported(self) -> list[bytes]:
         self.memory.export(self.folder / "export.jsonl")
@@ -255,11 +252,7 @@ class Trial:
         while self.counts["inputs"] < count and time.monotonic() < end and len(self.faults) < 5:
             name = self.chance.choices(list(kinds), [weight for _, weight in kinds.values()])[0]
             self.attempt(name, kinds[name][0]())
-            before = self.counts["inputs"] // STORE_INPUTS
             self.counts["inputs"] += 10 if name == "folders" else 1
-            if (number := self.counts["inputs"] // STORE_INPUTS) > before:
-                self.memory.close()
-                self.memory = self._opened(number)
 
     def attempt(self, name: str, read: Callable[[], Any]) -> None:
         """Give one input to its reader."""
