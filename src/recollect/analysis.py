@@ -36,10 +36,10 @@ LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they a
 
 MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
 MAX_QUERY_TERMS = 512  # terms of one query; further terms of a long pasted text make no visible difference
-CACHED_WORDS = 100_000  # words whose terms are cached: about 30 MB
+CACHED_WORDS = 20_000  # words whose terms are cached: about 6 MB
 HASH_BYTES = 8  # of a term in an index
-CACHED_CHUNKS = 200_000  # chunks between white space whose hashes are cached: about 50 MB, in a process that indexes
-MOST_SPELLED = 300_000  # terms that are known by their hashes: about 40 MB, in a process that indexes
+CACHED_CHUNKS = 50_000  # chunks between white space whose hashes are cached: about 12 MB; more save no time
+MOST_SPELLED = 100_000  # terms that are known by their hashes: about 13 MB, in a process that indexes
 LONGEST_CACHED = 40  # characters of a chunk between white space whose hashes are cached: longer ones rarely repeat
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"

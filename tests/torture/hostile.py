@@ -135,6 +135,7 @@ class Trial:
         return [line for number, line in enumerate(lines) if number % 9 == 0]
 
     def _respond(self, _request: Request) -> Response:
+        self.server.asked.clear()  # what is kept of requests is not the memory of what is tested
         status = self.chance.choice([200] * 9 + [500])
         return Response(status, self.body, {"Content-Type": self.chance.choice(["application/json", "text/html"])})
 
