@@ -20,6 +20,7 @@ from recollect.cli import main
 from recollect.config import Settings
 from recollect.errors import ConfigError, UsageError
 from recollect.memory.shapes import answer_dict
+from recollect.models.onnx import OnnxEmbedder
 from recollect.models.rerankers import RERANKERS, WIDTH, open_reranker, passage
 from recollect.stages import WEIGHT, Rerank, RerankScores, share_of
 from recollect.types import Answer, Candidate, Pool, Query, Record, Reranker
@@ -463,16 +464,18 @@ def test_search_ranks_the_answer_higher(open_memory, minilm):
 
 
 @pytest.mark.ci
-def test_closed_memory_lets_go_of_its_reranker(open_memory):
-    """Its model takes tens of megabytes, which must not wait for Python to look for circles of references."""
-    memory = open_memory()
+def test_closed_memory_lets_go_of_its_models(tmp_path):
+    """They take tens of megabytes each, which must not wait for Python to look for circles of references."""
+    embedder = OnnxEmbedder("small-embedder")
+    memory = Memory.open(tmp_path / "store.db", embedder=embedder)
     memory.add_many([{"text": "a heron by the lake"}, {"text": "a heron in the reeds"}])
     memory.search("heron lake", rerank=True, rerank_model="small-reranker")
-    held = weakref.ref(memory.rerankers._opened("small-reranker"))
+    held = weakref.ref(embedder), weakref.ref(memory.rerankers._opened("small-reranker"))
     gc.disable()
     try:
         memory.close()
-        assert held() is None
+        del memory, embedder
+        assert not any(model() for model in held)
     finally:
         gc.enable()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -121,13 +123,19 @@ def well_formed(text: str) -> str:
 class CachedQueries:
     """A base of embedders that caches the vectors of the last queries; they are read-only."""
 
-    def __init__(self, embed: Callable[[str], Vector]) -> None:
+    def __init__(self) -> None:
+        own = weakref.proxy(self)  # the cache does not keep the model in memory when nobody else has it
+
         def embed_once(_asker: str, text: str) -> Vector:
-            vector = embed(text)
+            vector: Vector = own.embed_query(text)
             vector.setflags(write=False)
             return vector
 
         self._cached = lru_cache(maxsize=CACHED_QUERIES)(embed_once)
+
+    @abstractmethod
+    def embed_query(self, text: str) -> Vector:
+        """The vector of a query that is not cached."""
 
     def query(self, text: str) -> Vector:
         return self._cached("", text)

@@ -24,7 +24,7 @@ from recollect.errors import ConfigError, ModelError, UsageError
 from recollect.models.catalogue import Model, get_model, model_path
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.registry import missing_package
-from recollect.types import Matrix
+from recollect.types import Matrix, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -208,7 +208,11 @@ class OnnxEmbedder(CachedQueries):
         self._runtime = Runtime(model, "embedder", threads)
         self.model = self._runtime.model
         self.name = self.model.name
-        super().__init__(lambda text: self._embed([self.model.query_prefix + text])[0])
+        super().__init__()
+
+    def embed_query(self, text: str) -> Vector:
+        vector: Vector = self._embed([self.model.query_prefix + text])[0]
+        return vector
 
     @property
     def fingerprint(self) -> str:

@@ -21,7 +21,7 @@ from recollect.errors import EmbedderError, FailedError, LlmError, UsageError
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.network.addresses import host_of, is_local
 from recollect.redaction import redact_json
-from recollect.types import Matrix
+from recollect.types import Matrix, Vector
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,7 +155,11 @@ class OpenAIEmbedder(CachedQueries):
         self._endpoint = endpoint
         self._options = options
         self._dimension = options.dimensions
-        super().__init__(lambda text: self._embed([text], options.query_prefix)[0])
+        super().__init__()
+
+    def embed_query(self, text: str) -> Vector:
+        vector: Vector = self._embed([text], self._options.query_prefix)[0]
+        return vector
 
     @property
     def remote(self) -> bool:
