@@ -1,10 +1,15 @@
-"""Files that get their name when they are complete and on the disk."""
+"""Paths, and files that get their name when they are complete and on the disk."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+
+def at_home(path: str | Path) -> Path:
+    """The path, with `~` as the home folder; that of an unknown user stays as it is, and is not found later."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  (no error without a home)
 
 
 @contextlib.contextmanager

@@ -34,10 +34,16 @@ import pytest
         (["supersede", "nobody"], 2, "by an id or by a new text"),
         (["config", "show", "--config", "nowhere.toml"], 2, "nowhere.toml"),
         (["status", "--store", "mysql://x"], 2, "mysql"),
+        (["index", "~nobody-of-this-name/x"], 2, "not a folder or a file"),
+        (["import", "~nobody-of-this-name/x"], 3, "cannot be read"),
+        (["import-chat", "~nobody-of-this-name/x"], 2, "does not exist"),
+        (["import-memory", "~nobody-of-this-name/x"], 2, "does not exist"),
+        (["add", "x", "--store", "~nobody-of-this-name/x.db"], 3, "cannot be a store"),
+        (["why-not", "something", "~\0"], 2, "~"),
     ],
 )
 def test_wrong_use_is_named_and_changes_nothing(run, words, code, part):
-    """Exit code 2, the mistake in JSON and in text, and nothing stored."""
+    """The exit code, the mistake in JSON and in text, and nothing stored."""
     run("add", "something to find", "--id", "kept")
     before = run("list", "--json", "--superseded").out
     in_words = run(*words)

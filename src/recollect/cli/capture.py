@@ -17,6 +17,7 @@ import click
 
 from recollect.cli.flags import common, common_options, load_settings, open_memory
 from recollect.cli.terminal import echo, notice, plain
+from recollect.disk import at_home
 from recollect.errors import RecollectError, UsageError
 from recollect.options import SCOPE_PARTS
 
@@ -107,7 +108,7 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
     values = common_options(options)
     for name in ("store", "config"):
         if value := values[name]:
-            yield f"--{name}={value if '://' in value else Path(value).expanduser().absolute()}"
+            yield f"--{name}={value if '://' in value else at_home(value).absolute()}"
     for name in (*SCOPE_PARTS, "embedder"):
         if value := values[name]:
             yield f"--{name}={value}"

@@ -14,6 +14,7 @@ from recollect.config.openclaw import Imported, read_document, read_openclaw
 from recollect.config.settings import Written, read_project, write_settings
 from recollect.config.toml import set_values
 from recollect.config.trust import PROJECT_FILE, TrustedFiles, project_path, read_project_file
+from recollect.disk import at_home
 from recollect.errors import ConfigError, UsageError
 from recollect.models.catalogue import DEFAULT, MODELS, installed, model_path, remove
 from recollect.options import SCOPE_PARTS
@@ -137,7 +138,7 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
         document = [{"path": path, "state": state} for state, path in rows]
         emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
         return
-    path = (path or Path.cwd()).expanduser()
+    path = at_home(path or Path.cwd())
     path = path / PROJECT_FILE if path.is_dir() and path.name != PROJECT_FILE else path
     if path.name != PROJECT_FILE:
         raise UsageError(f"{path} is not named {PROJECT_FILE}", hint="use another file with --config FILE")

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from recollect.cli.flags import filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
+from recollect.disk import at_home
 from recollect.types import Record
 
 BUDGET_MS = 2000.0  # time from the start of the command until the search must have answered
@@ -162,7 +163,7 @@ def _block(
     """The recall block, or nothing. No model is fetched; reranking and HyDE are off unless a flag turns them on."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     place = load_settings(options).settings.place
-    if "://" not in place and not Path(place).expanduser().exists():
+    if "://" not in place and not at_home(place).exists():
         return "", []  # so that no model is loaded for nothing
     flags = {name: value for name, value in search_options(options).items() if value is not None}
     memory = open_memory(options, {"rerank": False, "hyde": "off", **flags}, reads=True, fetch=False)

@@ -15,6 +15,7 @@ from recollect.config.sources import SourceSettings, read_sources
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
+from recollect.disk import at_home
 from recollect.errors import ConfigError, FailedError
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope
@@ -324,7 +325,7 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
     from recollect.disk import write_private
 
     try:
-        target = path.expanduser().resolve()
+        target = at_home(path).resolve()
         text = target.read_bytes().decode("utf-8") if _from_file(target) or target.exists() else ""
         changed = set_values(text, settings, heading)
         if tomllib.loads(changed) == tomllib.loads(text):

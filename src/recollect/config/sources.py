@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from recollect.config.values import FILLED, FLAG, TEXT, ValueCheck, brief, is_filled, number, one_of, shown_place, whole
 from recollect.dataclass import dataclass
+from recollect.disk import at_home
 from recollect.errors import ConfigError, UsageError
 from recollect.registry import Entry, Registry
 from recollect.types import ExternalSystem
@@ -180,7 +181,7 @@ def read_sources(tables: object, path: str, lines: Mapping[str, int]) -> tuple[S
         options = {key: value for key, value in table.items() if key not in COMMON}
         if isinstance(options.get("store"), str) and "://" not in options["store"]:
             # A relative path starts at the settings file, wherever a command is run.
-            options["store"] = str(Path(path).parent / Path(options["store"]).expanduser())
+            options["store"] = str(Path(path).parent / at_home(options["store"]))
         # A kind that needs no mapping answers with our own names.
         common: dict[str, Any] = {"fields": {name: name for name in MAPPED}}
         common |= {key: check.convert(table[key]) for key, check in COMMON.items() if key in table}

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.config.sources import RETRIEVERS
+from recollect.disk import at_home
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_documents
 from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
@@ -165,7 +166,7 @@ def find_targets(memory: Memory, dataset: Dataset) -> tuple[dict[str, str], int]
     """
     judged, reach = judged_documents(dataset.qrels), within_reach(memory)
     ids = {record.id for record in memory.store.records.get(sorted(judged), reach)}
-    whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
+    whole = {name: str(at_home(name).absolute()) for name in judged - ids}
     by_path = memory.store.joins.by_path([*whole.values(), *whole], reach)
     chunks = {name: by_path.get(path) or by_path.get(name) for name, path in whole.items()}
     files = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}

@@ -15,6 +15,7 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import IO, Any
 
+from recollect.disk import at_home
 from recollect.errors import UsageError
 from recollect.ingest.discovery import reason_of
 from recollect.ingest.turns import FORMATS, Conversation
@@ -45,7 +46,7 @@ def chat_files(paths: Sequence[str | Path]) -> list[Path]:
     """The files that the paths name; of a folder, all below it whose suffix is that of an export or a transcript."""
     files: dict[Path, None] = {}
     for path in paths:
-        place = Path(path).expanduser()
+        place = at_home(path)
         if place.is_dir():
             below = (file for file in sorted(place.rglob("*")) if file.suffix.lower() in SUFFIXES)
             files.update(dict.fromkeys(file for file in below if file.is_file() and not file.is_symlink()))

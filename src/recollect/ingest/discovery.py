@@ -11,6 +11,7 @@ from fnmatch import translate
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from recollect.disk import at_home
 from recollect.errors import UsageError
 from recollect.ingest.globs import Globs
 from recollect.ingest.readers import kind_of
@@ -146,7 +147,7 @@ def resolve_roots(paths: Iterable[str | Path], *, force: bool = False) -> list[P
     """
     roots: list[Path] = []
     for name in paths:
-        path = Path(name).expanduser()
+        path = at_home(name)
         try:
             root = path.resolve()
             exists = is_unicode(str(root)) and (root.is_dir() or root.is_file())

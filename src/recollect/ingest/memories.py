@@ -8,6 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from recollect.disk import at_home
 from recollect.errors import UsageError
 from recollect.ingest.chats import ChatFile, json_values
 from recollect.ingest.discovery import MAX_FILE, decode, read_regular, reason_of
@@ -46,7 +47,7 @@ def memory_files(paths: Sequence[str | Path]) -> list[Path]:
     """The files that the paths name; of a folder, the notes and JSON files below it."""
     files: dict[Path, None] = {}
     for path in paths:
-        place = Path(path).expanduser()
+        place = at_home(path)
         if not place.exists():
             raise UsageError(f"{path} does not exist", hint="name an export, memory.json, or a folder of notes")
         below = sorted(place.rglob("*")) if place.is_dir() else [place]

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recollect.disk import at_home
 from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.ingest.discovery import IGNORE_FILES
 from recollect.ingest.folder import Report
@@ -49,7 +50,7 @@ def folders(paths: Iterable[str | Path]) -> tuple[Path, ...]:
 def absolute(path: str | Path) -> Path:
     """An absolute path without links; it need not exist."""
     try:
-        return Path(path).expanduser().resolve()
+        return at_home(path).resolve()
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(f"{path} cannot be a folder: {error}", hint="name folders that exist") from error
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
 from recollect.dataclass import dataclass
+from recollect.disk import at_home
 from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, UsageError
 from recollect.memory.asking import SearchRequest
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
@@ -393,7 +393,7 @@ class PeerStore:
                 if not exists(place):
                     hint = "check `store` in its table of [[sources]]"
                     raise SourceFailed(f"there is no store at {shown_place(place)}", hint=hint)
-                store = open_store(place if "://" in place else str(Path(place).expanduser()), read_only=True)
+                store = open_store(place if "://" in place else str(at_home(place)), read_only=True)
                 embedder = self.source.options.get("embedder") or self._embedder_of(store)
                 self._memory = Memory(store, Settings(openai=self.settings.openai), embedder, announce=logger().debug)
             return self._memory

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.analysis import Analyzer
 from recollect.config.sources import RETRIEVERS
+from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
 from recollect.memory.validation import WRITER_FIELDS, clean
@@ -145,7 +146,7 @@ def _resolved(memory: Memory, store: Store, pipeline: Pipeline, query: Query, ta
         return Verdict("forgotten", f"it was forgotten on {iso(events[-1].at)}", advice="add it again")
     path, kind = target, "nothing"
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        resolved = Path(target).expanduser().resolve()  # as `index` stores it
+        resolved = at_home(target).resolve()  # as `index` stores it
         path, kind = str(resolved), "folder" if resolved.is_dir() else "file" if resolved.exists() else "nothing"
     by_path = store.joins.by_path([path] if kind == "file" else [path, target], EVERYTHING)
     if by_path:

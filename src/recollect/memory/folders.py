@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings
+from recollect.disk import at_home
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
 from recollect.ingest.discovery import resolve_roots
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read_for_facts, split, tokens
@@ -217,7 +218,7 @@ def extract(
         raise UsageError(f"unknown mode {mode!r}", hint=f"there are {', '.join(MODES)}")
     folder = workspace or os.environ.get(WORKSPACE) or "."
     try:
-        root = Path(folder).expanduser().resolve()
+        root = at_home(folder).resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"{folder!r} cannot be a workspace: {error}", hint="name a folder: --workspace") from error
     report = Extraction(str(root), mode)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recollect.dataclass import dataclass
+from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.callers import ScopedWriter
 from recollect.memory.shapes import name_of
@@ -125,7 +126,7 @@ def _named(memory: ScopedWriter, target: str) -> Record:
         return memory.require(target)
     path, where = clean(target), Filter(scope=memory.scope)
     # Only the owner names files as this process finds them.
-    names = [path] if memory.caller is not None else [os.path.realpath(os.path.expanduser(path)), path]  # noqa: PTH111
+    names = [path] if memory.caller is not None else [os.path.realpath(at_home(path)), path]
     by_path = memory.store.joins.by_path(names, EVERYTHING if _sees_all(memory) else where)
     chunks = [record for name in names for record in by_path.get(name, ()) if record.kind == "chunk"]
     if len({chunk.path for chunk in chunks}) > 1:

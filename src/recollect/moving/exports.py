@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from recollect.disk import replacing
+from recollect.disk import at_home, replacing
 from recollect.errors import FailedError, UsageError, file_errors
 from recollect.moving import format as export_format
 from recollect.stores.rows import passage_hash
@@ -41,7 +41,7 @@ _DECODER = json.JSONDecoder(parse_float=export_format.finite, parse_constant=exp
 
 def write(place: str, content: Iterable[bytes]) -> None:
     """Write lines to standard output or to a file; an earlier export is replaced when the new one is complete."""
-    path = Path(place).expanduser()
+    path = at_home(place)
     try:
         if place == STANDARD:
             sys.stdout.buffer.writelines(content)
@@ -84,7 +84,7 @@ def read(place: str, *, trusted: bool, everything: bool) -> Iterator[ExportFile]
     with file_errors(place, "read", hint=hint), contextlib.ExitStack() as stack:
         file: IO[bytes] = sys.stdin.buffer
         if place != STANDARD:
-            file = stack.enter_context(Path(place).expanduser().open("rb"))
+            file = stack.enter_context(at_home(place).open("rb"))
         if place == STANDARD or not file.seekable():
             pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(pipe, file, CHUNK)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from recollect.config.sources import SourceSettings, fields, fill, fill_json
+from recollect.disk import at_home
 from recollect.errors import SourceFailed, TimedOut, TooLong, UsageError
 from recollect.network.addresses import is_local
 from recollect.redaction import redact
@@ -228,7 +229,7 @@ class CommandSystem:
             )
         self._program = os.path.expanduser(fill(program, {}))  # noqa: PTH111 - a bare name is looked up in PATH
         self._env: dict[str, str] = dict(settings.options.get("env", {}))
-        self._cwd = os.path.expanduser(settings.options["cwd"]) if "cwd" in settings.options else None  # noqa: PTH111
+        self._cwd = str(at_home(settings.options["cwd"])) if "cwd" in settings.options else None
 
     def ask(self, query: ExternalQuery, /) -> Any:
         """The program's output as a JSON value. Nothing of the program is left afterwards."""

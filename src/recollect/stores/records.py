@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from recollect.disk import at_home
 from recollect.stores.database import SqlDatabase
 from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader, visible_to
 from recollect.types import GLOBAL, Changes, Event, Files, FileState, Filter, Joins, Notes, Record, Records, Scope, now
@@ -289,6 +290,6 @@ class SqlJoins(SqlPart, Joins):
 def path_forms(path: str) -> tuple[list[str], str | None]:
     """All forms of the same path, and how longer paths that it is the end of must end; None if that says nothing."""
     name = _SCHEME.sub("", path).removeprefix("./")
-    same = dict.fromkeys((path, name, f"/{name}", os.path.expanduser(name)))  # noqa: PTH111  (no error without a home)
+    same = dict.fromkeys((path, name, f"/{name}", name if "\0" in name else str(at_home(name))))
     ending = f"/{name.lstrip('/')}"
     return list(same), ending if ending != "/" else None

@@ -16,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from recollect import __version__
+from recollect.disk import at_home
 from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
 from recollect.memory import Memory
 from recollect.memory.changes import VisibleChanges
@@ -330,7 +331,7 @@ class Indexer:
 
     def _allowed(self, path: str) -> str:
         with contextlib.suppress(OSError, ValueError, RuntimeError):
-            folder = Path(path).expanduser().resolve()
+            folder = at_home(path).resolve()
             if any(folder.is_relative_to(Path(root).resolve()) for root in (*self.roots(), str(NOTES))):
                 return str(folder)
         raise Forbidden("the server does not index this folder", hint="start it with --folder DIR")

@@ -15,6 +15,7 @@ import click
 from recollect.cli import flags, lab
 from recollect.cli.flags import command, filters_of, load_settings, read_input, search_flags
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
+from recollect.disk import at_home
 from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
 
     names = ("count", "seed", "llm", "masked", "update", "force")
     set_options = sets.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
-    path = Path(folder).expanduser()
+    path = at_home(folder)
     with flags.open_memory(options, reads=True) as memory:
         report = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
     emit(as_json, report, partial(_print_set, report, plan))
