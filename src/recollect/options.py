@@ -19,7 +19,7 @@ from typing import Any, Self
 from recollect.dataclass import dataclass
 
 RECALL_TOKENS = 1500  # size limit of a recall block
-LIKELY = 0.2  # least confidence of what recall, the hook and MCP return; `search` draws a line there
+LIKELY = 0.17  # least confidence of what recall, the hook and MCP return; `search` draws a line there
 RERANK_MS = 150.0  # time for reranking that nobody asked for, before a model reads the results
 DEFAULT_K = 60  # RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1
 
