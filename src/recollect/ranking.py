@@ -138,9 +138,9 @@ LOWEST_RANK = 20  # all that is ranked lower counts as this rank, so confidence 
 LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them apart must not be believed
 
 CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {
-    ("keyword",): (-2.97, -0.61, ((10.66, -1.24, -1.26),)),
-    ("vector",): (-3.86, -0.73, ((4.96, -0.64, -1.03),)),
-    ("keyword", "vector"): (-5.12, -0.77, ((7.86, -0.66, -0.42), (3.68, -0.24, -0.41))),
+    ("keyword",): (-3.18, -0.62, ((10.9, -1.25, -1.21),)),
+    ("vector",): (-4.05, -0.74, ((4.97, -0.6, -0.99),)),
+    ("keyword", "vector"): (-5.78, -0.53, ((8.22, -0.79, -0.4), (3.85, -0.3, -0.39))),
 }
 """Sources → a constant and the weight of the size; then for each source the weights of strength, of strength times
 size, and of the logarithm of the rank. The size is the logarithm, to the base 10, of the number of visible records.

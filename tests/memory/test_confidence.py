@@ -438,7 +438,7 @@ def test_confidence_in_other_languages(open_memory, texts, language, answered, u
     """By keywords alone, since our models read English."""
     memory = open_memory(embedder="none", language=language)
     memory.add_many({"text": text} for text in texts)
-    assert best(memory, unrelated) < 0.4 < best(memory, answered)
+    assert best(memory, unrelated) < 0.35 < best(memory, answered)
 
 
 def test_failed_source_costs_only_its_own_evidence(notes, monkeypatch):
