@@ -75,6 +75,22 @@ def test_whole_conversation_in_order(memory):
         memory.conversation("nothing")
 
 
+def test_fork_of_a_session_adds_only_its_own_turns(memory, tmp_path):
+    """As Claude Code 2.1 writes it: the turns before the fork again, and an answer among them names its session."""
+
+    def line(key, speaker, session, **more):
+        said = {"uuid": key, "type": speaker, "sessionId": session, "message": {"content": f"Remark {key}."}}
+        return {**said, "timestamp": f"2026-11-17T19:14:5{key}Z", **more}
+
+    before = [("1", "user"), ("2", "assistant"), ("3", "user"), ("4", "assistant")]
+    memory.import_chat(wrote(tmp_path / "a.jsonl", [line(*one, "a") for one in before]))
+    repeated = [line(*one, "b", **({"requestSessionId": "a"} if one[1] == "assistant" else {})) for one in before]
+    fork = wrote(tmp_path / "b.jsonl", [*repeated, line("5", "user", "b"), line("6", "assistant", "b")])
+    assert counts(memory.import_chat(fork)) == (2, 0, 4, 0, 0)
+    assert [turn.text for turn in memory.conversation("b").turns] == ["Remark 5.", "Remark 6."]
+    assert len(memory.conversation("a").turns) == 4
+
+
 def test_turns_without_times_stay_in_order(memory, tmp_path):
     """Also when later imports add to them."""
     rows = chat(*(("user" if at % 2 else "assistant", f"Remark number {at}.") for at in range(30)))

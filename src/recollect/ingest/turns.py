@@ -180,9 +180,13 @@ def _claude_turn(key: str, message: Mapping[str, Any]) -> Turn | None:
 
 
 def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
-    """A transcript of Claude Code: one line for each block of a message. Work of subagents is left out."""
+    """A transcript of Claude Code: one line for each block of a message. Work of subagents is left out.
+
+    A forked session repeats the turns before the fork; their answers name the session in which they were given.
+    """
     turns: dict[str, list[Turn]] = {}
     numbers = _Numbers()
+    unanswered: list[tuple[str, Turn]] = []
     for value in values:
         if value.get("type") not in (USER, ASSISTANT) or any(value.get(flag) for flag in _CLAUDE_CODE_FLAGS):
             continue
@@ -191,7 +195,13 @@ def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation
         if text and message.get("model") != "<synthetic>":
             at, session = moment(value.get("timestamp")), str(value.get("sessionId") or name)
             key = str(value.get("uuid") or numbers.id_of(session, str(value["type"]), at, text))
-            turns.setdefault(session, []).append(Turn(key, str(value["type"]), text, at))
+            unanswered.append((session, Turn(key, str(value["type"]), text, at)))
+        if value["type"] == ASSISTANT:
+            for session, turn in unanswered:
+                turns.setdefault(str(value.get("requestSessionId") or session), []).append(turn)
+            unanswered = []
+    for session, turn in unanswered:
+        turns.setdefault(session, []).append(turn)
     for session, own in turns.items():
         yield Conversation(session, _title(None, own), "claude-code", own)
 

@@ -127,5 +127,11 @@ def test_program_recalls_captures_and_calls_a_tool(prepared, model):
     assert [(turn.author, turn.text) for turn in turns[2:]] == [("user", REQUEST), ("assistant", ANSWER)]
     assert len({turn.author_session for turn in turns}) == 1
     assert all(turn.source == program and turn.happened_at for turn in turns)
+    if program == "claude-code":
+        ran = home.shell(f"claude --continue --fork-session -p -- '{QUESTION}'", seconds=SECONDS)
+        assert (ran.code, ANSWER in ran.out) == (0, True), ran.out + ran.err
+        forked = captured(home, 6)
+        assert [turn.id for turn in forked[:4]] == [turn.id for turn in turns]
+        assert {turn.author_session for turn in forked[4:]}.isdisjoint(turn.author_session for turn in turns)
     log = home.folder / "xdg_cache_home" / "recollect" / "captured" / "capture.log"
     assert not log.exists(), log.read_text()
