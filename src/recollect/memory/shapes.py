@@ -111,7 +111,7 @@ def brief_record(record: Record, most: int = LEAST_BRIEF, snippet: str = "") -> 
     title, text = record.title[:NAME_CHARACTERS], record.text
     lines = f":{'-'.join(map(str, record.lines))}" if record.lines else ""
     where = f", {record.place}" if record.place else lines
-    source = f"{record.path}{where}" if record.path else record.source or record.origin
+    source = f"{record.path or record.source or record.origin}{where if record.path or record.place else ''}"
     return {
         "id": record.id,
         **({"title": title} if title and not text.startswith(title) else {}),
