@@ -57,7 +57,7 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     if not capture and not recall:
         raise UsageError("there is no hook to install", hint="--capture, or leave out --no-recall")
     from recollect.config import has_secret
-    from recollect.integrations.hooks import PROGRAMS, command, entries, installed, write
+    from recollect.integrations.hooks import PROGRAMS, command, entries, installed, plugin_of, write
 
     chosen, words, flags = PROGRAMS[program], command(), list(_flags(options))
     hooks = entries(chosen, words, flags, recall=recall, capture=capture, more=() if facts else ("--no-facts",))
@@ -69,6 +69,11 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     notice(f"wrote {plain(str(chosen.path))}: {', '.join(hooks)}")
     if words != ["recollect"]:
         notice(f"the hooks run {plain(words[0])}: `recollect` on the PATH of {program} may be missing or another one")
+    if recall and (plugin := plugin_of(settings)):
+        notice(
+            f"the plugin {plain(plugin)} recalls at each prompt, too, with its own flags: install with --no-recall,"
+            f" or run `claude plugin disable {plain(plugin)}`"
+        )
     if has_secret(common_options(options)["store"] or ""):
         notice("the file now holds the password of the store; put it into ~/.pgpass instead")
     if capture:

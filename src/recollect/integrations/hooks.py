@@ -104,6 +104,13 @@ def installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> di
     return {**rest, **({"hooks": filled} if filled else {})}
 
 
+def plugin_of(settings: Mapping[str, Any]) -> str:
+    """The name of our plugin, if the settings of Claude Code enable it."""
+    plugins = settings.get("enabledPlugins")
+    names = plugins if isinstance(plugins, dict) else {}
+    return next((name for name, on in names.items() if on and name.startswith("recollect@")), "")
+
+
 def _is_ours(group: object) -> bool:
     hooks = group.get("hooks") if isinstance(group, dict) else None
     commands = [str(one.get("command")) for one in hooks or () if isinstance(one, dict)]

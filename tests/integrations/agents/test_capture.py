@@ -132,6 +132,16 @@ def test_other_settings_stay(program, tmp_path):
     assert json.loads(place.read_text()) == before
 
 
+def test_enabled_plugin_is_named(program, tmp_path):
+    """It recalls, too. The settings are those that `claude plugin install` of version 2.1 writes."""
+    place = tmp_path / PLACES["claude-code"]
+    place.parent.mkdir()
+    for enabled, words, named in ((True, (), True), (True, ("--capture", "--no-recall"), False), (False, (), False)):
+        place.write_text(json.dumps({"enabledPlugins": {"recollect@recollect": enabled}}))
+        code, _, err = program("install", "claude-code", *words)
+        assert (code, "claude plugin disable recollect@recollect" in " ".join(err.split())) == (0, named)
+
+
 def test_hook_names_the_whole_path_of_an_environment(program, tmp_path, monkeypatch):
     """A shell without the environment runs it, also with a blank and a quote in its path; a new one replaces it."""
     script = tmp_path / "it's my env" / "recollect"
