@@ -267,6 +267,23 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
         yield Conversation(session or name, _title(None, ordered), "gemini", ordered)
 
 
+def opencode(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
+    """A session of OpenCode as `opencode export` prints it; a part that is synthetic was not written by the user."""
+    numbers = _Numbers()
+    for value in values:
+        session, turns = str(_dict(value.get("info")).get("id") or name), list[Turn]()
+        for message in map(_dict, listed(value.get("messages"))):
+            about, parts = _dict(message.get("info")), listed(message.get("parts"))
+            speaker = str(about.get("role"))
+            own = [part for part in parts if not _dict(part).get("synthetic") and not _dict(part).get("ignored")]
+            text = _spoken(speaker, own, kinds=("text",))
+            if speaker in (USER, ASSISTANT) and text and about.get("summary") is not True:
+                at = moment(_dict(about.get("time")).get("created"))
+                turns.append(Turn(str(about.get("id") or numbers.id_of(session, speaker, at, text)), speaker, text, at))
+        if turns:
+            yield Conversation(session, _title(_dict(value.get("info")).get("title"), turns), "opencode", turns)
+
+
 def listed(value: object) -> list[Any]:
     """A value that should be a list; empty if it is none."""
     return value if isinstance(value, list) else []
@@ -361,6 +378,7 @@ FORMATS: Mapping[str, Format] = {  # the order in which they are tried
         gemini,
         lambda value: "sessionId" in value and "type" not in value and ("startTime" in value or "projectHash" in value),
     ),
+    "opencode": Format(opencode, lambda value: isinstance(value.get("info"), dict) and "messages" in value),
     "claude-code": Format(claude_code, lambda value: "type" in value and ("sessionId" in value or "leafUuid" in value)),
     "codex": Format(
         codex,
