@@ -93,6 +93,6 @@ $(VENV)/.dev: pyproject.toml
 .agents/.installed:  # the agent programs that tests run, 1 GB, and the Node that they need: npm takes older ones for an older Node
 	@mkdir -p .agents
 	@if command -v npm >/dev/null 2>&1; then npm="npm install --silent --no-fund --no-audit --prefix .agents"; \
-	$$npm node@22 && PATH="$(CURDIR)/.agents/node_modules/.bin:$$PATH" $$npm @anthropic-ai/claude-code @openai/codex @google/gemini-cli || \
+	$$npm node@22 && PATH="$(CURDIR)/.agents/node_modules/.bin:$$PATH" $$npm @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai @opencode-ai/plugin || \
 	echo "npm could not install them: their tests are skipped"; fi
 	@touch $@

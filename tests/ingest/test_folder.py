@@ -52,6 +52,15 @@ def test_front_matter_and_flags_reach_the_records(memory, notes):
     assert not memory.search("tea").results
 
 
+def test_escapes_in_the_front_matter_are_stored(memory, notes):
+    """A surrogate pair is the character that it means; half of one, and a zero byte, are replaced."""
+    head = '---\ntitle: "\\ud83d\\ude80 Rocket"\naliases: ["\\ud83d half", "a\\0b"]\n---\n\n'
+    (notes / "rocket.md").write_text(f"{head}It flies.\n", encoding="utf-8")
+    memory.index(notes)
+    texts = {record.text: record.title for record in memory.list(path="rocket.md")}
+    assert texts == {'aliases: ["\ufffd half", "a\ufffdb"]': "🚀 Rocket", "It flies.": "🚀 Rocket"}
+
+
 def test_period_in_the_front_matter_is_that_of_the_chunks(memory, notes):
     """After its last day a note is found only by a search as of a day before, and not as of one before its first."""
     (notes / "old.md").write_text("---\nvalid_from: 2020-05-01\nvalid_until: 2020-06-30\ndate: 2021-01-01\n---\nTea.\n")

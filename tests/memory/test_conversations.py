@@ -1,6 +1,7 @@
 """Conversations in the store: imported once, updated, forgotten, read in order, in their scope."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import AmbiguousId, Forbidden, UnknownRecord, UsageError
 from recollect.types import Scope
+from recollect.types.records import Put
 
 FILES = Path(__file__).parents[1] / "ingest" / "chats" / "files"
 KEY = "7c0f1a52-8a31-4c0e-9b39-0d0a5a1f0001"
@@ -73,6 +75,45 @@ def test_whole_conversation_in_order(memory):
     assert [one.id for one in memory.conversations(limit=1)] == ["0205f437-f816-4704-b6f3-9cf7b060888c"]
     with pytest.raises(UnknownRecord):
         memory.conversation("nothing")
+
+
+def test_title_is_that_of_the_first_turn_only(memory, tmp_path):
+    """A prompt like the first one does not find what else was said; each turn names its conversation all the same."""
+    said = ("Which varnish suits the rowing boat?", "Tung oil.", "Book a table for nine.", "Done: Friday, at the mill.")
+    file = wrote(tmp_path / "c.jsonl", chat(*zip(("user", "assistant") * 2, said, strict=True)))
+    memory.import_chat(file)
+    assert [one.record.text for one in memory.search("varnish for a boat", min_confidence=0).results] == [said[0]]
+    records = memory.list(kind="turn")
+    assert ({one.place for one in records}, sum(bool(one.title) for one in records)) == ({said[0]}, 1)
+    assert memory.conversation("c").title == memory.conversations()[0].title == said[0]
+
+
+def test_turns_of_an_earlier_version_are_updated(memory, tmp_path):
+    """They have the title of the conversation as their own; the next import of the file corrects that."""
+    file = wrote(tmp_path / "c.jsonl", chat(("user", "Which varnish?"), ("assistant", "Tung oil.")))
+    memory.import_chat(file)
+    early = [replace(one, title="Which varnish?", place=None) for one in memory.list(kind="turn")]
+    memory.store.records.apply([[Put(one) for one in early]])
+    assert memory.conversation("c").title == memory.conversations()[0].title == "Which varnish?"
+    assert len(memory.search("varnish", min_confidence=0).results) == 2
+    assert counts(memory.import_chat(file)) == (0, 2, 0, 0, 0)
+    assert len(memory.search("varnish", min_confidence=0).results) == 1
+
+
+def test_fork_of_a_session_adds_only_its_own_turns(memory, tmp_path):
+    """As Claude Code 2.1 writes it: the turns before the fork again, and an answer among them names its session."""
+
+    def line(key, speaker, session, **more):
+        said = {"uuid": key, "type": speaker, "sessionId": session, "message": {"content": f"Remark {key}."}}
+        return {**said, "timestamp": f"2026-11-17T19:14:5{key}Z", **more}
+
+    before = [("1", "user"), ("2", "assistant"), ("3", "user"), ("4", "assistant")]
+    memory.import_chat(wrote(tmp_path / "a.jsonl", [line(*one, "a") for one in before]))
+    repeated = [line(*one, "b", **({"requestSessionId": "a"} if one[1] == "assistant" else {})) for one in before]
+    fork = wrote(tmp_path / "b.jsonl", [*repeated, line("5", "user", "b"), line("6", "assistant", "b")])
+    assert counts(memory.import_chat(fork)) == (2, 0, 4, 0, 0)
+    assert [turn.text for turn in memory.conversation("b").turns] == ["Remark 5.", "Remark 6."]
+    assert len(memory.conversation("a").turns) == 4
 
 
 def test_turns_without_times_stay_in_order(memory, tmp_path):

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from recollect import Memory, Scope
+from recollect import Memory, Scope, sample
+from recollect.config import Settings
 from recollect.errors import Forbidden, UnknownRecord, UsageError
 from recollect.ingest.links import LinkTargets, links_of
 
@@ -113,6 +114,17 @@ def test_similar_notes_are_found_by_vectors(opened: Memory, tmp_path: Path) -> N
     assert len(opened.related("a.md", limit=1).similar) == 1
     assert opened.related("a.md", limit=0).similar == ()
     assert "a.md" in [Path(note.record.path or "").name for note in opened.related(fact.id).similar]
+
+
+def test_unrelated_notes_are_not_similar(tmp_path: Path) -> None:
+    """With the model that is installed; two of the sample notes decide the same question."""
+    notes = Path(sample.__file__).parent / "notes"
+    with Memory.open(tmp_path / "m.db", embedder="small-embedder", settings=Settings()) as memory:
+        memory.index([notes / "work", notes / "reading" / "tardigrades.md", notes / "home" / "sauna.md"])
+        memory.embed()
+        first = memory.related("job-queue-redis.md").similar[0]
+        assert str(first.record.path).endswith("job-queue-postgres.md")
+        assert memory.related("tardigrades.md").similar == memory.related("sauna.md").similar == ()
 
 
 def test_a_fact_links_by_name(vault: Memory) -> None:

@@ -71,6 +71,8 @@ def test_json_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("# Tea\n\nAda drinks green tea in the garden.\n")
     (tmp_path / "notes" / "b.md").write_text("# Garden\n\nTea grows beside [[a]], not in [[c]].\n")
+    both = "Tea grows beside [[a]], not in [[c]]. Ada drinks green tea in the garden."
+    (tmp_path / "notes" / "similar.md").write_text(f"# Garden\n\n{both}\n")
     (tmp_path / "lists.json").write_text('{"results": [{"id": "a", "rank": 1}, {"id": "b", "rank": 2}]}')
 
     def shape_of(*words: str, stdin: str = "") -> Any:

@@ -104,6 +104,8 @@ def test_related_notes_are_those_of_the_scope(place):
     (place.private / "letter.md").write_text("# Letter\n\nThe spare [[key]], and [[nothing]].\n")
     flags = ("--user", "ada", "--store", place.home.store, "--embedder", "hashing:64")
     assert place.home.run("index", place.private, *flags).returncode == 0
+    (place.notes / "copy.md").write_text((place.notes / "key.md").read_text())
+    place.index(paths=[str(place.notes)])
     key = place.chunk("key.md", "spare key")
     for name in (key["id"], key["path"].replace("/", "%2F"), "notes/key.md"):
         answer = place.api.get(f"/v1/related/{name}", params={"limit": 2}).json()

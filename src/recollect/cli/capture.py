@@ -28,7 +28,7 @@ BUDGET_SECONDS = 2.0  # of the hook itself, which only starts another process; t
 WAIT_SECONDS = 300  # of a capture for an earlier one of the same session
 NICE = 10  # the priority of a process that stores turns: the agent goes first
 LOG_BYTES = 256 * 1024  # from which a log begins anew
-NAMES = ("claude-code", "codex", "gemini")
+NAMES = ("claude-code", "codex", "gemini", "opencode")
 
 
 @click.group()
@@ -58,18 +58,31 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     if not capture and not recall:
         raise UsageError("there is no hook to install", hint="--capture, or leave out --no-recall")
     from recollect.config import has_secret
-    from recollect.integrations.hooks import PROGRAMS, command, entries, installed, write
+    from recollect.integrations import hooks
 
-    chosen, words, flags = PROGRAMS[program], command(), list(_flags(options))
-    hooks = entries(chosen, words, flags, recall=recall, capture=capture, more=() if facts else ("--no-facts",))
-    settings = installed(chosen, hooks)
+    words = hooks.command()
+    wanted: dict[str, Any] = {"recall": recall, "capture": capture, "more": () if facts else ("--no-facts",)}
+    settings: dict[str, Any] = {}
+    if program == hooks.OPENCODE:
+        path, events = hooks.opencode_plugin(), [name for name in ("recall", "capture") if wanted[name]]
+        text = hooks.opencode_text(words, list(_flags(options)), **wanted)
+    else:
+        path = hooks.PROGRAMS[program].path
+        entries = hooks.entries(hooks.PROGRAMS[program], words, list(_flags(options)), **wanted)
+        events, settings = list(entries), hooks.installed(hooks.PROGRAMS[program], entries)
+        text = hooks.as_text(settings)
     if only_print:
-        echo(json.dumps(settings, indent=2, ensure_ascii=False))
+        echo(text.rstrip("\n"))
         return
-    write(chosen.path, settings)
-    notice(f"wrote {plain(str(chosen.path))}: {', '.join(hooks)}")
+    hooks.write(path, text)
+    notice(f"wrote {plain(str(path))}: {', '.join(events)}")
     if words != ["recollect"]:
         notice(f"the hooks run {plain(words[0])}: `recollect` on the PATH of {program} may be missing or another one")
+    if recall and (plugin := hooks.plugin_of(settings)):
+        notice(
+            f"the plugin {plain(plugin)} recalls at each prompt, too, with its own flags: install with --no-recall,"
+            f" or run `claude plugin disable {plain(plugin)}`"
+        )
     if has_secret(common_options(options)["store"] or ""):
         notice("the file now holds the password of the store; put it into ~/.pgpass instead")
     if capture:
@@ -88,18 +101,22 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
 @_print
 def uninstall(program: str, only_print: bool) -> int:
     """Remove the hooks of Recollect from the settings of PROGRAM. What was stored stays."""
-    from recollect.integrations.hooks import PROGRAMS, installed, write
+    from recollect.integrations import hooks
 
-    chosen = PROGRAMS[program]
-    settings = installed(chosen, {})
+    own_file = program == hooks.OPENCODE
+    path = hooks.opencode_plugin() if own_file else hooks.PROGRAMS[program].path
+    text = "" if own_file else hooks.as_text(hooks.installed(hooks.PROGRAMS[program], {}))
     if only_print:
-        echo(json.dumps(settings, indent=2, ensure_ascii=False))
-    elif chosen.path.exists():
-        write(chosen.path, settings)
-        notice(f"wrote {plain(str(chosen.path))}")
-    else:
-        notice(f"there is no {plain(str(chosen.path))}")
+        echo(text.rstrip("\n"))
+    elif not path.exists():
+        notice(f"there is no {plain(str(path))}")
         return 1
+    elif own_file:
+        path.unlink()
+        notice(f"removed {plain(str(path))}")
+    else:
+        hooks.write(path, text)
+        notice(f"wrote {plain(str(path))}")
     return 0
 
 
@@ -117,8 +134,9 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
 @hook.command()
 @_facts
 @click.option("--transcript", type=click.Path(), metavar="FILE", help="Store this transcript now, and show the result.")
+@click.option("--remove", is_flag=True, hidden=True, help="Remove the transcript, and its folder, afterwards.")
 @common
-def capture(facts: bool, transcript: str | None, **options: Any) -> None:
+def capture(facts: bool, transcript: str | None, remove: bool, **options: Any) -> None:
     """Store the new turns of a session; the hook of an agent program runs it, with its JSON on standard input.
 
     The hook only starts a process that stores the turns, and ends: it does not delay the program. What goes wrong is
@@ -135,6 +153,11 @@ def capture(facts: bool, transcript: str | None, **options: Any) -> None:
     except (RecollectError, OSError, TimeoutError) as error:
         _log(f"{place}: {error}")
         raise
+    finally:
+        if remove:
+            with contextlib.suppress(OSError):
+                place.unlink()
+                place.parent.rmdir()
     echo("turns: {added:,} added, {updated:,} updated; {facts:,} facts".format(**report))
 
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-from recollect.cli.flags import filters_of, load_settings, open_memory, search_options
+from recollect.cli.flags import common_options, filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
 from recollect.disk import at_home
 from recollect.types import Record
@@ -35,6 +35,7 @@ MOST_SHOWN = 2000  # records that are remembered as shown in a session
 DEEPER = 50  # results that are searched at most in the place of those that were shown already
 LEAST_WORDS = 2  # besides stop words: "Go on" is no question, and vectors find something for everything
 QUERY_CHARACTERS = 2000  # of a long prompt: half from its start and half from its end, around a pasted text
+SAME_PROMPT_SECONDS = 5  # within which two hooks with the same prompt are two installations of one
 MARK_SECONDS = 30 * 86_400  # how long the state of a session is remembered
 
 _COMMAND = re.compile(r"/[\w:.-]+(?=\s|$)")
@@ -81,6 +82,20 @@ class SessionState:
             for old in self.place.parent.iterdir():
                 if time.time() - old.stat().st_mtime > MARK_SECONDS:
                     old.unlink(missing_ok=True)
+
+    def claim(self, *question: str) -> bool:
+        """Whether no other process answers the same question: a plugin and the settings may both have a hook."""
+        words = "\0".join((self.session, str(self.since), *question)).encode("utf-8", "surrogatepass")
+        mark = self.place.with_name(blake2b(words, digest_size=16).hexdigest())
+        with contextlib.suppress(OSError):
+            mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if mark.exists() and time.time() - mark.stat().st_mtime > SAME_PROMPT_SECONDS:
+                mark.unlink()
+            try:
+                mark.touch(exist_ok=not self.session)
+            except FileExistsError:
+                return False
+        return True
 
     def is_new(self, record: Record) -> bool:
         """Whether a record is not in the context of the session yet."""
@@ -165,6 +180,8 @@ def _block(
     place = load_settings(options).settings.place
     if "://" not in place and not at_home(place).exists():
         return "", []  # so that no model is loaded for nothing
+    if not state.claim(query, repr(common_options(options))):
+        return "", []
     flags = {name: value for name, value in search_options(options).items() if value is not None}
     memory = open_memory(options, {"rerank": False, "hyde": "off", **flags}, reads=True, fetch=False)
     from recollect.memory.recall import recall

@@ -183,7 +183,8 @@ def _about(result: Result) -> Iterator[str]:
     """Lines about a result: who wrote it, if that was not the user, and where it is."""
     record = result.record
     if record.kind == "turn":
-        yield plain(f"{record.author}, {record.time:%Y-%m-%d}, in the conversation {record.author_session}")
+        name = f": {record.place}" if record.place and not record.title else ""
+        yield plain(f"{record.author}, {record.time:%Y-%m-%d}, in the conversation {record.author_session}{name}")
     elif record.origin not in ("user", "file", "outside"):
         yield plain(f"origin: {record.origin}{f' ({record.author})' if record.author else ''}")
     if place := terminal.linked_where(record):

@@ -166,8 +166,12 @@ def lay_out(reading: DocumentText) -> LaidOut:
 
 
 def metadata_text(value: object) -> str:
-    """A value of the front matter as one line of text; empty for a list or a mapping."""
-    return str(value).strip() if isinstance(value, str | int | float | date) else ""
+    """A value of the front matter as one line of text; empty for a list or a mapping.
+
+    Escapes of YAML may write what no store holds: surrogate pairs are joined, halves of one and zero bytes replaced.
+    """
+    text = str(value).strip() if isinstance(value, str | int | float | date) else ""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 def _blocks(lines: Sequence[str], offset: int) -> list[TopBlock]:

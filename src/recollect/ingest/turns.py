@@ -180,9 +180,13 @@ def _claude_turn(key: str, message: Mapping[str, Any]) -> Turn | None:
 
 
 def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
-    """A transcript of Claude Code: one line for each block of a message. Work of subagents is left out."""
+    """A transcript of Claude Code: one line for each block of a message. Work of subagents is left out.
+
+    A forked session repeats the turns before the fork; their answers name the session in which they were given.
+    """
     turns: dict[str, list[Turn]] = {}
     numbers = _Numbers()
+    unanswered: list[tuple[str, Turn]] = []
     for value in values:
         if value.get("type") not in (USER, ASSISTANT) or any(value.get(flag) for flag in _CLAUDE_CODE_FLAGS):
             continue
@@ -191,7 +195,13 @@ def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation
         if text and message.get("model") != "<synthetic>":
             at, session = moment(value.get("timestamp")), str(value.get("sessionId") or name)
             key = str(value.get("uuid") or numbers.id_of(session, str(value["type"]), at, text))
-            turns.setdefault(session, []).append(Turn(key, str(value["type"]), text, at))
+            unanswered.append((session, Turn(key, str(value["type"]), text, at)))
+        if value["type"] == ASSISTANT:
+            for session, turn in unanswered:
+                turns.setdefault(str(value.get("requestSessionId") or session), []).append(turn)
+            unanswered = []
+    for session, turn in unanswered:
+        turns.setdefault(session, []).append(turn)
     for session, own in turns.items():
         yield Conversation(session, _title(None, own), "claude-code", own)
 
@@ -255,6 +265,23 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
     if turns:
         ordered = list(turns.values())
         yield Conversation(session or name, _title(None, ordered), "gemini", ordered)
+
+
+def opencode(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
+    """A session of OpenCode as `opencode export` prints it; a part that is synthetic was not written by the user."""
+    numbers = _Numbers()
+    for value in values:
+        session, turns = str(_dict(value.get("info")).get("id") or name), list[Turn]()
+        for message in map(_dict, listed(value.get("messages"))):
+            about, parts = _dict(message.get("info")), listed(message.get("parts"))
+            speaker = str(about.get("role"))
+            own = [part for part in parts if not _dict(part).get("synthetic") and not _dict(part).get("ignored")]
+            text = _spoken(speaker, own, kinds=("text",))
+            if speaker in (USER, ASSISTANT) and text and about.get("summary") is not True:
+                at = moment(_dict(about.get("time")).get("created"))
+                turns.append(Turn(str(about.get("id") or numbers.id_of(session, speaker, at, text)), speaker, text, at))
+        if turns:
+            yield Conversation(session, _title(_dict(value.get("info")).get("title"), turns), "opencode", turns)
 
 
 def listed(value: object) -> list[Any]:
@@ -351,6 +378,7 @@ FORMATS: Mapping[str, Format] = {  # the order in which they are tried
         gemini,
         lambda value: "sessionId" in value and "type" not in value and ("startTime" in value or "projectHash" in value),
     ),
+    "opencode": Format(opencode, lambda value: isinstance(value.get("info"), dict) and "messages" in value),
     "claude-code": Format(claude_code, lambda value: "type" in value and ("sessionId" in value or "leafUuid" in value)),
     "codex": Format(
         codex,

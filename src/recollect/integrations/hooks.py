@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ PROGRAMS: Mapping[str, Program] = {
         ("AfterAgent", "PreCompress", "SessionEnd"), second=1000,
     ),
 }  # fmt: skip
+OPENCODE = "opencode"  # it has no settings for hooks: a plug-in of ours runs the commands
 RECALL_SECONDS, CAPTURE_SECONDS = 5, 3  # Codex allows no more than 3 at the end of a session
 
 
@@ -62,6 +64,25 @@ def command() -> list[str]:
         return running
     in_environment = sys.prefix != sys.base_prefix and Path(on_path).parent == Path(running[0]).parent
     return running if in_environment else ["recollect"]
+
+
+def opencode_plugin() -> Path:
+    """The place of our plug-in for OpenCode."""
+    home = os.environ.get("OPENCODE_CONFIG_DIR") or os.environ.get("XDG_CONFIG_HOME")
+    folder = Path(home) if home else Path.home() / ".config"
+    return folder / ("" if os.environ.get("OPENCODE_CONFIG_DIR") else OPENCODE) / "plugin" / "recollect.js"
+
+
+def opencode_text(
+    words: Sequence[str], flags: Sequence[str], *, recall: bool, capture: bool, more: Sequence[str]
+) -> str:
+    """The plug-in for OpenCode with its commands."""
+    text = files("recollect.integrations").joinpath("opencode.js").read_text(encoding="utf-8")
+    recalling = [*words, *RECALL.split(), *flags] if recall else []
+    capturing = [*words, *CAPTURE.split(), *flags, *more] if capture else []
+    for name, line in (("RECALL", recalling), ("CAPTURE", capturing)):
+        text = text.replace(f"const {name} = [];", f"const {name} = {json.dumps(line)};", 1)
+    return text
 
 
 def entries(
@@ -104,6 +125,13 @@ def installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> di
     return {**rest, **({"hooks": filled} if filled else {})}
 
 
+def plugin_of(settings: Mapping[str, Any]) -> str:
+    """The name of our plugin, if the settings of Claude Code enable it."""
+    plugins = settings.get("enabledPlugins")
+    names = plugins if isinstance(plugins, dict) else {}
+    return next((name for name, on in names.items() if on and name.startswith("recollect@")), "")
+
+
 def _is_ours(group: object) -> bool:
     hooks = group.get("hooks") if isinstance(group, dict) else None
     commands = [str(one.get("command")) for one in hooks or () if isinstance(one, dict)]
@@ -125,12 +153,16 @@ def _read(path: Path) -> dict[str, Any]:
     return settings
 
 
-def write(path: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings file of a program."""
+def as_text(settings: Mapping[str, Any]) -> str:
+    """Settings as they are written."""
+    return f"{json.dumps(settings, indent=2, ensure_ascii=False)}\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write the settings file or the plug-in of a program."""
     try:
         place = path.resolve()  # a link stays one
         place.parent.mkdir(parents=True, exist_ok=True)
-        text = f"{json.dumps(settings, indent=2, ensure_ascii=False)}\n"
         write_private(place, text, like=place if place.exists() else None)
     except OSError as error:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="--print prints it") from error

@@ -38,7 +38,7 @@ LISTED = 5  # conversations that the error about an ambiguous id lists
 EXCHANGES = 20  # of a conversation that are sent to a language model at once, the last ones
 ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
 STEP = TURN_STEP / 2  # between the times at which the parts of a turn are stored; between two turns it is twice as long
-_COMPARED = ("text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session")
+_COMPARED = ("text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session", "place")
 
 
 @dataclass(slots=True)
@@ -120,8 +120,13 @@ def read_conversation(memory: Writer, key: str) -> StoredConversation:
         copies.setdefault((record.source, record.scope), []).append(record)
     records = max(copies.values(), key=lambda copy: (copy[0].scope == memory.scope, len(copy)))
     ordered = sorted(records, key=lambda record: (record.time, record.created_at))
-    first, title = ordered[0], min((record.title for record in records), key=len)  # a part adds its headings
-    return StoredConversation(str(first.author_session), title, first.source or "", tuple(_joined(ordered)))
+    first = ordered[0]
+    return StoredConversation(str(first.author_session), _title(first), first.source or "", tuple(_joined(ordered)))
+
+
+def _title(turn: Record) -> str:
+    """The title of a turn's conversation. Turns of early imports have it only in their own titles."""
+    return turn.place or turn.title.split(" › ")[0]
 
 
 def extract_facts(memory: Memory, key: str) -> Extraction:
@@ -165,8 +170,7 @@ def newest_conversations(memory: Writer, limit: int) -> list[ConversationSummary
                 newest.setdefault(record.author_session, record)
         offset += PAGE
     return [
-        ConversationSummary(key, record.title.split(" › ")[0], record.source or "", record.time)
-        for key, record in newest.items()
+        ConversationSummary(key, _title(record), record.source or "", record.time) for key, record in newest.items()
     ]
 
 
@@ -279,21 +283,24 @@ class ChatImport(FileImport):
             "kind": "turn", "scope": self._scope, "tags": self._tags, "happened_at": turn.time,
             "author": storable(turn.speaker), "author_session": storable(conversation.id),
             "source": conversation.source, "origin": self._origin or ORIGIN_OF.get(turn.speaker, "import"),
+            "place": title,
         }  # fmt: skip
-        parts: list[tuple[str, str, tuple[int, int] | None]] = [(title, text, None)]
+        # The title is a title of the first turn only: with it in each, what is like it would find all of them.
+        name = (title,) if turn.id == conversation.turns[0].id else ()
+        parts: list[tuple[str, str, tuple[int, int] | None]] = [("".join(name), text, None)]
         if tokens(text) > MAX_TOKENS:
             # A heading of our own, so that every heading of the text stays in it. It and a blank line are two lines.
             chunks = read_markdown(f"# turn\n\n{text}", "").chunks
             parts = [
-                (" › ".join((title, *chunk.headings)), chunk.text, (max(1, chunk.lines[0] - 2), chunk.lines[1] - 2))
+                (" › ".join((*name, *chunk.headings)), chunk.text, (max(1, chunk.lines[0] - 2), chunk.lines[1] - 2))
                 for chunk in chunks
             ]
         self._clock += STEP
         return [
             Record(
-                self._part_id(conversation, turn.id, at), body, title=name, lines=lines, created_at=self._tick(), **own
+                self._part_id(conversation, turn.id, at), body, title=head, lines=lines, created_at=self._tick(), **own
             )
-            for at, (name, body, lines) in enumerate(parts)
+            for at, (head, body, lines) in enumerate(parts)
         ]
 
     def _part_id(self, conversation: Conversation, message: str, part: int) -> str:

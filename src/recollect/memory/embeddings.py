@@ -430,6 +430,10 @@ class ClosenessOf:
                         self._store.notes.put(key, json.dumps(self._measured[key]))
             return self._measured[key]
 
+    def known(self, space: VectorSpace) -> Closeness | None:
+        """What is known without opening the model; None for a model that was not measured yet."""
+        return KNOWN.get(space.embedder) or self._read(f"closeness:{space.fingerprint}")
+
     def _read(self, key: str) -> Closeness | None:
         with contextlib.suppress(ValueError, TypeError):  # damaged: measured again
             unrelated, related = json.loads(self._store.notes.get(key) or "")

@@ -138,7 +138,7 @@ def _about(result: Result) -> str:
         parts += [_brief(record.place)] if record.place else []
     parts.append(record.time.date().isoformat())
     if record.kind == "turn" and record.author:
-        parts.append(f"said by {_brief(record.author)}")
+        parts.append(f"said by {_brief(record.author)}{f' in {_brief(record.place)}' if record.place else ''}")
     if record.provenance.distrust > 1:  # only if `origin` asked for it
         parts.append(f"origin {record.origin}")
     if record.superseded_by:

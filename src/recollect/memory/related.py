@@ -13,6 +13,7 @@ from recollect.dataclass import dataclass
 from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.callers import ScopedWriter
+from recollect.memory.embeddings import ClosenessOf
 from recollect.memory.shapes import name_of
 from recollect.memory.validation import clean, merge_scope
 from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SIMILAR = 5  # similar notes that are listed
 MOST_SIMILAR = 100
+ALIKE = 1.7  # the least strength of a match between two notes that are similar (decision 066)
 PASSAGES = 10  # passages that are read for each similar note: several may be of one file
 
 
@@ -99,9 +101,9 @@ class NoteReader(ScopedWriter):
         """Return the notes that a record or a file links to, those that link to it, and at most `limit` similar ones.
 
         `target` is the id of a record, or the path of an indexed file or the end of that. A chunk stands for its file.
-        Links are `[[wikilinks]]` and Markdown links to indexed files. Similar notes have near vectors; there are none
-        where the record has no vector. Only notes that the scope may see are listed; for the owner without a scope,
-        this is the scope of the record.
+        Links are `[[wikilinks]]` and Markdown links to indexed files. Similar notes have near vectors; there may be
+        none, and a record without a vector has none. Only notes that the scope may see are listed; for the owner
+        without a scope, this is the scope of the record.
 
         Raises:
             UnknownRecord: There is no such record or file.
@@ -213,7 +215,10 @@ class _Note:
                 yield _linked(_at(parts, links[0].line), links, parts)
 
     def similar(self, limit: int) -> Iterator[RelatedNote]:
-        """The notes whose vectors are nearest to the mean of this one's, at most one passage of a file."""
+        """The notes whose vectors are near to the mean of this one's, at most one passage of a file.
+
+        How near they must be is known for the models that were measured; of others the nearest are listed.
+        """
         spaces = self._memory.store.spaces
         embeddings = self._memory.embeddings.within(spaces, self._memory.caller)
         vectors = [*embeddings.vectors([part.id for part in self._parts]).values()] if limit else []
@@ -224,7 +229,10 @@ class _Note:
         depth = limit * PASSAGES + len(self._parts)
         hits = spaces.open(spaces.active).search(mean / (length or 1.0), self._where, depth).entries
         listed = {self._record.id, self._file}
+        closeness = ClosenessOf(self._memory.store).known(spaces.active)
         for hit in hits:
+            if closeness and closeness.strength(hit.score or 0.0) < ALIKE:
+                return
             key = hit.record.path if hit.record.kind == "chunk" else hit.record.id
             if key not in listed and limit:
                 listed.add(key)

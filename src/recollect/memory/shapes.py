@@ -110,8 +110,8 @@ def brief_record(record: Record, most: int = LEAST_BRIEF, snippet: str = "") -> 
     """A record for a model: the day that it is about, where it is from, and at most so many characters of its text."""
     title, text = record.title[:NAME_CHARACTERS], record.text
     lines = f":{'-'.join(map(str, record.lines))}" if record.lines else ""
-    where = f", {record.place}" if record.place else lines
-    source = f"{record.path}{where}" if record.path else record.source or record.origin
+    where = f", {record.place[:NAME_CHARACTERS]}" if record.place else lines
+    source = f"{record.path or record.source or record.origin}{where if record.path or record.place else ''}"
     return {
         "id": record.id,
         **({"title": title} if title and not text.startswith(title) else {}),

@@ -165,7 +165,10 @@ class Record:
     author: str | None = None
     author_session: str | None = None
     place: str | None = None
-    """Where in its file a chunk of a document is: `page 12`, `slides 3–4`. Its `lines` are those of the text read."""
+    """Where in its file a chunk of a document is: `page 12`, `slides 3–4`. Its `lines` are those of the text read.
+
+    Of a turn, it is the title of its conversation.
+    """
     _text_hash: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property

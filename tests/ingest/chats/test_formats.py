@@ -114,6 +114,25 @@ def test_turns_have_ids_times_and_titles():
     assert [turn.time for turn in older.turns] == [datetime(2025, 6, 1, 8, tzinfo=UTC)] * 2
 
 
+def test_export_of_opencode(tmp_path):
+    """As version 1.18 prints it. Tools, reasoning, what a plug-in added and a summary are no turns."""
+
+    def message(key, role, *parts, **more):
+        about = {"id": key, "role": role, "time": {"created": 1794946030884}, **more}
+        return {"info": about, "parts": [{"type": "text", **part} for part in parts]}
+
+    value = {"info": {"id": "ses_1", "title": "The mill"}, "messages": [
+        message("m1", "user", {"text": "Which port?"}, {"text": "Memory.", "synthetic": True}, summary={"diffs": []}),
+        message("m2", "assistant", {"type": "reasoning", "text": "Hm."}, {"type": "tool"}, {"text": "It is 8377."}),
+        message("m3", "assistant", {"text": "What we did so far."}, summary=True),
+    ]}  # fmt: skip
+    (tmp_path / "export.json").write_text(json.dumps(value, indent=2))
+    file, (one,) = read(tmp_path / "export.json")
+    assert (file.format, one.id, one.title, one.source) == ("opencode", "ses_1", "The mill", "opencode")
+    assert said([one]) == [("user", "Which port?"), ("assistant", "It is 8377.")]
+    assert one.turns[0].time == datetime(2026, 11, 17, 20, 7, 10, 884000, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(0, datetime(1970, 1, 1, tzinfo=UTC)), (1770364143489, datetime(2026, 2, 6, 7, 49, 3, 489000, tzinfo=UTC)),

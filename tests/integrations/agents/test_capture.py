@@ -1,6 +1,7 @@
 """`recollect hook`: hooks installed in the programs' settings, and sessions stored without delaying anybody."""
 
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -130,6 +131,31 @@ def test_other_settings_stay(program, tmp_path):
     assert "recall --hook --user=ada" in settings["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"]
     assert program("uninstall", "claude-code")[0] == 0
     assert json.loads(place.read_text()) == before
+
+
+def test_enabled_plugin_is_named(program, tmp_path):
+    """It recalls, too. The settings are those that `claude plugin install` of version 2.1 writes."""
+    place = tmp_path / PLACES["claude-code"]
+    place.parent.mkdir()
+    for enabled, words, named in ((True, (), True), (True, ("--capture", "--no-recall"), False), (False, (), False)):
+        place.write_text(json.dumps({"enabledPlugins": {"recollect@recollect": enabled}}))
+        code, _, err = program("install", "claude-code", *words)
+        assert (code, "claude plugin disable recollect@recollect" in " ".join(err.split())) == (0, named)
+
+
+def test_plugin_of_opencode_has_the_commands(program, tmp_path, monkeypatch):
+    """A file of its own, replaced by the next installation and removed with it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("OPENCODE_CONFIG_DIR", raising=False)
+    place = tmp_path / "opencode" / "plugin" / "recollect.js"
+    assert program("install", "opencode", "--user", "it's")[0] == 0
+    assert '"recall", "--hook", "--user=it\'s"];\nconst CAPTURE = [];' in place.read_text()
+    assert program("install", "opencode", "--no-recall", "--capture", "--no-facts")[0] == 0
+    assert re.search(r'RECALL = \[\];\nconst CAPTURE = \[.*"hook", "capture", "--no-facts"\];', place.read_text())
+    code, out, _ = program("install", "opencode", "--print")
+    assert (code, out.startswith("// Recollect in OpenCode"), "no-facts" in place.read_text()) == (0, True, True)
+    assert [program("uninstall", "opencode")[0] for _ in range(2)] == [0, 1]
+    assert not place.exists()
 
 
 def test_hook_names_the_whole_path_of_an_environment(program, tmp_path, monkeypatch):

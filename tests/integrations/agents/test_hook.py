@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -89,7 +90,18 @@ def test_every_prompt_gets_what_is_new(kept, submit):
     assert "blue pot" not in second
     assert submit(kept, "the door of the boathouse and its spare lock?").silent
     kept.add("The boathouse has a green door and a spare lock.", id="door")
-    assert "green door" in submit(kept, "which door has the boathouse, and which spare lock?").context
+    assert "green door" in submit(kept, "which door has the boathouse now, and which spare lock?").context
+
+
+@pytest.mark.ci
+def test_two_hooks_answer_a_prompt_once(kept, submit):
+    """A plugin and the settings may both have one, and the program runs them at the same time."""
+    for at in range(12):  # more than one answer shows
+        kept.add(f"The spare key number {at} of the boathouse hangs on hook {at}.")
+    with ThreadPoolExecutor() as pool:
+        ran = list(pool.map(lambda _: submit(kept, QUESTION), range(2)))
+    assert sorted(bool(one.out) for one in ran) == [False, True]
+    assert submit(kept, QUESTION, flags=f"{PATIENT} --kind fact --user ada").context
 
 
 @pytest.mark.ci

@@ -1,8 +1,9 @@
-"""Claude Code, Codex and Gemini CLI themselves, with our hooks and server, and a model that always answers the same.
+"""Claude Code, Codex, Gemini CLI and OpenCode with our hooks and server, and a model that always answers the same.
 
 `make torture` installs them into `.agents` where npm is present; `make .agents/.installed` does so alone.
 """
 
+import json
 import os
 import re
 import sys
@@ -31,6 +32,7 @@ FIRST = {
     "claude-code": f"claude -p --allowedTools mcp__memory__{TOOL} --",
     "codex": "codex exec --skip-git-repo-check --dangerously-bypass-hook-trust",
     "gemini": "gemini -m gemini-2.5-flash -p",
+    "opencode": "opencode run",
 }
 NEXT = {
     "claude-code": f"claude --continue -p --allowedTools mcp__memory__{TOOL} --",
@@ -83,6 +85,24 @@ def prepared(kept, model, request):
     return program, kept
 
 
+@pytest.fixture
+def opencode(prepared, model):
+    """A home in which OpenCode has the model, and the package that it else fetches for every folder of plug-ins."""
+    _, home = prepared
+    folder = home.folder / "xdg_config_home" / "opencode"
+    folder.mkdir(parents=True)
+    options = {"baseURL": f"{model.url}/v1", "apiKey": "none"}
+    models = {"stub": {"limit": {"context": 100_000, "output": 1000}}}
+    provider = {"npm": "@ai-sdk/anthropic", "options": options, "models": models}
+    settings = {"autoupdate": False, "share": "disabled", "model": "stub/stub", "provider": {"stub": provider}}
+    (folder / "opencode.json").write_text(json.dumps(settings))
+    version = json.loads((ROOT / ".agents/node_modules/@opencode-ai/plugin/package.json").read_text())["version"]
+    (folder / "package.json").write_text(json.dumps({"dependencies": {"@opencode-ai/plugin": version}}))
+    (folder / "node_modules").symlink_to(ROOT / ".agents" / "node_modules")
+    home.extra |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+    return home
+
+
 def patient(file):
     """Give the installed hooks more time: other tests use the machine, too."""
     text = file.read_text().replace("recall --hook", "recall --hook --budget-ms 30000")
@@ -127,5 +147,38 @@ def test_program_recalls_captures_and_calls_a_tool(prepared, model):
     assert [(turn.author, turn.text) for turn in turns[2:]] == [("user", REQUEST), ("assistant", ANSWER)]
     assert len({turn.author_session for turn in turns}) == 1
     assert all(turn.source == program and turn.happened_at for turn in turns)
+    if program == "claude-code":
+        ran = home.shell(f"claude --continue --fork-session -p -- '{QUESTION}'", seconds=SECONDS)
+        assert (ran.code, ANSWER in ran.out) == (0, True), ran.out + ran.err
+        forked = captured(home, 6)
+        assert [turn.id for turn in forked[:4]] == [turn.id for turn in turns]
+        assert {turn.author_session for turn in forked[4:]}.isdisjoint(turn.author_session for turn in turns)
     log = home.folder / "xdg_cache_home" / "recollect" / "captured" / "capture.log"
     assert not log.exists(), log.read_text()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("prepared", ["opencode"], indirect=True)
+def test_opencode_recalls_and_captures(opencode, model):
+    """The block reaches the model and is no turn; each turn is stored once; nothing is left in the temporary folder."""
+    opencode.extra["TMPDIR"] = str(opencode.folder / "tmp")
+    (opencode.folder / "tmp").mkdir()
+    assert opencode.shell("recollect hook install opencode --capture --user ada").code == 0
+    plugin = opencode.folder / "xdg_config_home" / "opencode" / "plugin" / "recollect.js"
+    plugin.write_text(
+        plugin.read_text().replace('"--hook"', '"--hook", "--budget-ms", "30000"').replace("5000", "60000")
+    )
+    for command in ("opencode run", "opencode run --continue"):
+        ran = opencode.shell(f"{command} '{QUESTION}'", seconds=SECONDS)
+        assert (ran.code, ANSWER in ran.out) == (0, True), ran.out + ran.err
+        assert model.prompts[-1].count(KEY) == 1
+    turns = captured(opencode, 4)
+    assert [(turn.author, turn.text.strip('"')) for turn in turns] == [("user", QUESTION), ("assistant", ANSWER)] * 2
+    assert {turn.source for turn in turns} == {"opencode"}
+    assert len({turn.author_session for turn in turns}) == 1
+    end = time.monotonic() + 60
+    while (left := [*(opencode.folder / "tmp").glob("recollect-*")]) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert left == []
+    assert opencode.shell("recollect hook uninstall opencode").code == 0
+    assert not plugin.exists()

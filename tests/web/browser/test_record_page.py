@@ -219,6 +219,14 @@ def test_similar_records_are_shown_while_writing_and_can_be_superseded(visit, ad
 
 
 @pytest.mark.ci
+def test_record_without_similar_notes_says_so(visit, add):
+    """A record that is like no other one lists none."""
+    record = add("Xyzzyx qvqvqv jkjkjk.")
+    visit("#/search?q=buoys").locator(".result-title").first.wait_for()  # measures the cosines of the model
+    page = visit(f"#/record/{record['id']}")
+    page.locator(".related", has_text="No similar notes were found.").wait_for()
+
+
 def test_similar_records_come_from_the_scope_of_the_new_record(visit):
     """A user's record is similar only to records written for that user."""
     page = visit("#/add")

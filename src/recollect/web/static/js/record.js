@@ -113,6 +113,7 @@ function details(record) {
     ["Superseded", moment(record.superseded_at)],
     ["Written by", [record.origin, record.author ? [": ", h("bdi", null, record.author)] : ""]],
     ["Source", record.source && h("bdi", null, record.source)],
+    ["Conversation", record.kind === "turn" && record.place && h("bdi", null, record.place)],
     ["File", record.path && [h("bdi", null, record.path), record.place ? `, ${record.place}` : lines]],
     ["Short id", record.short_id && record.short_id !== record.id && h("code", null, record.short_id)],
     ["Id", h("code", { class: "id" }, record.id)],

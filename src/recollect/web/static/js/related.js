@@ -7,7 +7,7 @@ import { plain } from "./words.js";
 const LISTS = { links: "Links to", backlinks: "Linked from", similar: "Similar" };
 
 /**
- * The related notes of a record as one section; null where there are none, or they cannot be read.
+ * The related notes of a record as one section; null where they cannot be read.
  * The notes that the rendered `text` names become links.
  */
 export async function related(app, id, text) {
@@ -17,10 +17,11 @@ export async function related(app, id, text) {
     if (note) name.replaceWith(h("a", { href: recordHash(note.id), title: note.path, dataset: { note: note.id } },
       ...name.childNodes));
   }
-  const names = Object.keys(LISTS).filter((name) => answer?.[name].length);
-  if (!names.length) return null;
+  if (!answer) return null;
+  const names = Object.keys(LISTS).filter((name) => answer[name].length);
   return h("section", { class: "related", tabindex: "0", "aria-label": "Related notes" },
-    names.map((name) => [h("h2", null, LISTS[name]), h("ul", null, answer[name].map(entry))]));
+    names.map((name) => [h("h2", null, LISTS[name]), h("ul", null, answer[name].map(entry))]),
+    answer.similar.length ? null : h("p", { class: "quiet" }, "No similar notes were found."));
 }
 
 function entry(note) {

@@ -55,7 +55,9 @@ export function timeOf(record) {
 
 /** Where a record comes from: the end of its path and its lines or page, or its kind. */
 export function placeOf(record) {
-  if (record.kind === "turn" && record.author) return `said by ${record.author}`;
+  if (record.kind === "turn" && record.author) {
+    return `said by ${record.author}${record.place ? ` in “${record.place}”` : ""}`;
+  }
   if (!record.path) return record.kind;
   const parts = record.path.split(/[\\/]/);
   const short = parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : record.path;
