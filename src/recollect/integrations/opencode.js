@@ -9,14 +9,16 @@ import { join } from "node:path";
 const RECALL = [];
 const CAPTURE = [];
 
-/** What the command of the recall hook answers; nothing if it cannot be run. */
+/** What the command of the recall hook answers; nothing if it cannot be run or answers nothing. */
 function recalled(asked) {
   return new Promise((resolve) => {
     const child = spawn(RECALL[0], RECALL.slice(1), { stdio: ["pipe", "pipe", "ignore"], timeout: 5000 });
     let answer = "";
     child.stdout.on("data", (text) => { answer += text; });
     child.on("error", () => resolve(""));
-    child.on("close", () => resolve(answer && JSON.parse(answer).hookSpecificOutput.additionalContext));
+    child.on("close", () => {
+      try { resolve(JSON.parse(answer).hookSpecificOutput.additionalContext); } catch { resolve(""); }
+    });
     child.stdin.on("error", () => {});
     child.stdin.end(JSON.stringify(asked));
   });
