@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from recollect.config import Settings
-from recollect.memory.embeddings import KNOWN
+from recollect.memory.closeness import KNOWN
 from recollect.memory.resemblance import NEAREST
 from recollect.models.embedders import open_embedder
 from recollect.ranking import same_subject

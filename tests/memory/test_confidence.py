@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from recollect import Memory
 from recollect.config import SearchOptions, Settings
 from recollect.errors import EmbedderError
-from recollect.memory import embeddings
+from recollect.memory import closeness
 from recollect.memory.recall import NOTHING
 from recollect.memory.shapes import recall_dict
 from recollect.models.embedders import open_embedder
@@ -230,8 +230,8 @@ def kept(memory):
 def test_closeness_of_our_models_is_as_measured(open_memory, name):
     """The numbers in the code are what the pairs of texts give."""
     memory = open_memory(embedder=open_embedder(name))
-    measured = embeddings.measure(memory.embeddings.serving())
-    assert measured == pytest.approx(embeddings.KNOWN[name], abs=0.005)
+    measured = closeness.measure(memory.embeddings.serving())
+    assert measured == pytest.approx(closeness.KNOWN[name], abs=0.005)
 
 
 def test_closeness_is_measured_once_and_stored(memory, monkeypatch):
@@ -239,7 +239,7 @@ def test_closeness_is_measured_once_and_stored(memory, monkeypatch):
     memory.add_many({"text": text} for text in NOTES)
     first = best(memory, ANSWERED)
     assert len(kept(memory)) == 1
-    monkeypatch.setattr(embeddings, "measure", None)
+    monkeypatch.setattr(closeness, "measure", None)
     assert best(memory, ANSWERED) == first
 
 
@@ -373,7 +373,7 @@ def test_confidence_in_a_store_without_caches(memory, monkeypatch):
     monkeypatch.setattr(memory.store.notes, "put", lambda *_: None)
     first = best(memory, ANSWERED)
     assert kept(memory) == {}
-    monkeypatch.setattr(embeddings, "measure", None)
+    monkeypatch.setattr(closeness, "measure", None)
     assert best(memory, ANSWERED) == first
 
 
@@ -460,7 +460,7 @@ def test_model_that_fails_while_it_is_measured(memory, monkeypatch):
     def fail(*_):
         raise EmbedderError("no model today")
 
-    monkeypatch.setattr(embeddings, "measure", fail)
+    monkeypatch.setattr(closeness, "measure", fail)
     assert best(memory, ANSWERED) == alone
     found = memory.search(ANSWERED, sources=["vector"], confidence=True).results
     assert found

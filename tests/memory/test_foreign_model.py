@@ -19,7 +19,7 @@ from support.http import ModelServer
 from recollect import Memory, moving
 from recollect.config import Settings
 from recollect.config.settings import OpenAISettings
-from recollect.memory.embeddings import PAIRS
+from recollect.memory.closeness import PAIRS
 
 PRIVATE = "my very private question about the spare key"
 HOOK = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": PRIVATE})

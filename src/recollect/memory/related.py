@@ -13,7 +13,7 @@ from recollect.dataclass import dataclass
 from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.callers import ScopedWriter
-from recollect.memory.embeddings import ClosenessOf
+from recollect.memory.closeness import ClosenessOf
 from recollect.memory.shapes import name_of
 from recollect.memory.validation import clean, merge_scope
 from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
