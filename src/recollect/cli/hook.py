@@ -80,17 +80,19 @@ class SessionState:
             stored = {"shown": self.shown[-MOST_SHOWN:], "failures": self.failures, "since": self.since}
             self.place.write_text(json.dumps(stored), encoding="utf-8")
             for old in self.place.parent.iterdir():
-                if time.time() - old.stat().st_mtime > MARK_SECONDS:
+                about = old.stat()
+                if time.time() - about.st_mtime > (MARK_SECONDS if about.st_size else SAME_PROMPT_SECONDS):
                     old.unlink(missing_ok=True)
 
     def claim(self, *question: str) -> bool:
-        """Whether no other process answers the same question: a plugin and the settings may both have a hook."""
+        """Whether no other process answers the same question: a plugin and the settings may both have a hook.
+
+        The mark is an empty file. `save` removes it when it is old.
+        """
         words = "\0".join((self.session, str(self.since), *question)).encode("utf-8", "surrogatepass")
         mark = self.place.with_name(blake2b(words, digest_size=16).hexdigest())
         with contextlib.suppress(OSError):
             mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if mark.exists() and time.time() - mark.stat().st_mtime > SAME_PROMPT_SECONDS:
-                mark.unlink()
             try:
                 mark.touch(exist_ok=not self.session)
             except FileExistsError:

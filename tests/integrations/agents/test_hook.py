@@ -167,7 +167,7 @@ def test_lone_surrogate_and_path_as_session_do_no_harm(kept, submit):
     """In the prompt, and as the name of the session."""
     assert submit(kept, f"\ud800 {QUESTION}", session="../../../evil\ud800").context
     assert [mark.parent for mark in kept.folder.rglob("*") if "evil" in mark.name] == []
-    assert len(list(kept.marks.iterdir())) == 1
+    assert len(list(kept.marks.iterdir())) == 2  # the state of the session, and the mark of the prompt
 
 
 def test_without_a_store_the_hook_prints_nothing_and_creates_none(home, submit):
@@ -327,14 +327,15 @@ def test_nothing_is_written_into_the_store(kept, submit):
 
 
 def test_marks_of_old_sessions_are_removed(kept, submit):
-    """After a month."""
+    """After a month; marks of prompts after seconds."""
     kept.marks.mkdir(parents=True)
-    for name, days in (("old", 31), ("young", 29)):
-        (kept.marks / name).write_text("...")
+    for name, text, days in (("old", "...", 31), ("young", "...", 29), ("prompt", "", 1)):
+        (kept.marks / name).write_text(text)
         moment = time.time() - days * 86_400
         os.utime(kept.marks / name, (moment, moment))
     assert submit(kept, QUESTION).context
     assert not (kept.marks / "old").exists()
+    assert not (kept.marks / "prompt").exists()
     assert (kept.marks / "young").exists()
 
 
