@@ -132,8 +132,8 @@ def test_model_counts_by_how_far_it_sets_one_result_apart():
 def reranked_turns(totals: Sequence[float], scores: Sequence[float], times: Sequence[int], **options: Any) -> list[str]:
     """The order of turns of one conversation, stored at these times, when the model says these numbers."""
     turns = some(totals)
-    for turn, time in zip(turns, times, strict=True):
-        turn.file, turn.line = "talk", -time
+    for turn, stored in zip(turns, times, strict=True):
+        turn.file, turn.line = "talk", -stored
     stage = Rerank(lambda _, records: RerankScores(tuple(scores[: len(records)])), **options)
     return [result.record.id for result in stage(Query("q"), turns)]
 
