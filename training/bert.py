@@ -148,3 +148,31 @@ def graph_weights(path: Path) -> dict[str, np.ndarray]:
         named["pooler.dense.weight"] = whole(f"{prefix}pooler.dense.weight").T.copy()
         named["classifier.weight"] = whole("classifier.weight").reshape(1, WIDTH)
     return named
+
+
+def embedder_weights(path: Path) -> dict[str, np.ndarray]:
+    """The weights of the file of `small-embedder` in 32 bits, by BERT's names, with its spreads undone."""
+    kept = {one.name: numpy_helper.to_array(one) for one in onnx.load(path).graph.initializer}
+
+    def whole(name: str) -> np.ndarray:
+        part, zero, scale = (kept[f"{name}.weight_{end}"] for end in ("quantized", "zero_point", "scale"))
+        return (part.astype(np.float32) - zero.astype(np.float32)) * scale
+
+    named = {name: value for name, value in kept.items() if "LayerNorm" in name or name.startswith("embeddings.pos")}
+    for table in ("word", "token_type"):
+        named[f"embeddings.{table}_embeddings.weight"] = whole(f"embeddings.{table}_embeddings")
+    for number in range(1 + max(int(name.split(".")[2]) for name in kept if name.startswith("encoder."))):
+        bert = f"encoder.layer.{number}"
+        read = {f"attention.self.{part}": (f"attention.self.{part}", "in") for part in ("query", "key", "value")}
+        for new, (old, spread) in {**read, "intermediate.dense": ("u", "mid")}.items():
+            centre, scale = (kept[f"{bert}.{spread}.{end}"] for end in "cs")
+            weight = whole(f"{bert}.{old}") * scale[:, None]
+            named[f"{bert}.{new}.weight"] = weight.T.copy()
+            named[f"{bert}.{new}.bias"] = kept[f"{bert}.{old}.bias"] - centre @ weight
+        for end in ("weight", "bias"):  # the scale of attention is part of the query
+            named[f"{bert}.attention.self.query.{end}"] *= np.float32((WIDTH / HEADS) ** 0.5)
+        named[f"{bert}.attention.output.dense.weight"] = whole(f"{bert}.o").T.copy()
+        named[f"{bert}.attention.output.dense.bias"] = kept[f"{bert}.o.bias"]
+        named[f"{bert}.output.dense.weight"] = (whole(f"{bert}.d") * 2 * kept[f"{bert}.half"][:, None]).T.copy()
+        named[f"{bert}.output.dense.bias"] = kept[f"{bert}.d.bias"]
+    return named

@@ -78,8 +78,11 @@ Reader = Callable[[Repository, random.Random], Iterator[Group]]
 # Conversations. A question that is answered by the next turn becomes a question about the one who answers.
 
 
-def conversation(turns: list[tuple[int, str]], rng: random.Random) -> Group:
-    """Turns with speakers' names, or windows of a chat of user and assistant; questions about what was said."""
+def conversation(turns: list[tuple[int, str]], rng: random.Random, facts: Sequence[tuple[int, str]] = ()) -> Group:
+    """Turns with speakers' names, or windows of a chat of user and assistant; questions about what was said.
+
+    `facts` are further statements of the speakers about themselves. Which turn says such a fact is not known.
+    """
     group = Group("conversation")
     chat = rng.random() < 0.35
     names = ["user", "assistant"] if chat else rng.sample(NAMES, 2)
@@ -111,6 +114,8 @@ def conversation(turns: list[tuple[int, str]], rng: random.Random) -> Group:
         for statement in re.findall(r"\b(?:I|i) ((?:just |also |really |recently )?[a-z]{3,} [^.!?,;]{6,90})", said):
             if rng.random() < 0.5:
                 group.ask(from_statement(statement, name, rng), place[number])
+    for who, fact in facts:
+        group.ask(from_fact(fact, "I" if chat else names[who % 2], rng), None)
     return group
 
 
@@ -137,28 +142,82 @@ IRREGULAR = dict(
 )  # fmt: skip
 
 
+MODAL = {"can", "could", "would", "will", "should", "might", "must"}
+MINE = {"my": "their", "me": "them", "myself": "themselves", "we": "they", "our": "their", "am": "is"}
+BREAKS = (
+    "to in at on into near with for from about of because so when after before since during last next this every "
+    "yesterday tomorrow and but while by"
+).split()
+ASKS = {
+    "in": "Where", "at": "Where", "on": "Where", "near": "Where", "into": "Where", "with": "Who", "for": "What",
+    "from": "What", "about": "What", "because": "Why", "so": "Why", "when": "When", "after": "When", "before": "When",
+    "since": "When", "during": "When", "last": "When", "next": "When", "this": "When", "every": "How often",
+    "yesterday": "When", "tomorrow": "When",
+}  # fmt: skip
+
+
+def base_of(verb: str) -> str:
+    """The base form of a verb in the past: "moved", "move"."""
+    if verb in IRREGULAR or verb.endswith("ied"):
+        return IRREGULAR.get(verb, f"{verb[:-3]}y")
+    stem = verb.removesuffix("ed")
+    return f"{stem}e" if stem in WITH_E else re.sub(r"([^aeiouls])\1$", r"\1", stem)
+
+
+WITH_E = set(
+    "mov lov liv lik us danc chang continu hop hik bak shar car prepar creat invit decid arriv clos notic practic rais "
+    "realiz organiz smok sav explor ador admir requir inspir manag damag celebrat graduat donat decorat appreciat "
+    "relocat participat excit amaz surpris purchas releas increas believ receiv imagin retir divorc".split()
+)
+
+
 def from_statement(statement: str, name: str, rng: random.Random) -> str:
-    """A question about what somebody said of themselves: "went to a fair", "When did Ann go to a fair?"."""
+    """A question about what somebody said of themselves: "went out with my son", "Who did Ann go out with?"."""
     words = re.sub(r"^(just|also|really|recently) ", "", statement).split()
-    words = [{"my": "their", "me": "them", "am": "is"}.get(word, word) for word in words]
+    if name != "I":
+        words = [MINE.get(word, word) for word in words]
     verb, rest = words[0], words[1:]
     past = verb in IRREGULAR or verb.endswith("ed")
-    base = IRREGULAR.get(verb, re.sub(r"([^aeiou])\1ed$", r"\1", verb) if past else verb)
-    base = re.sub(r"ed$", "", base) if past else base
-    does = "did" if past else ("do" if name == "I" else "does")
-    short = rest[: rng.randint(0, max(0, len(rest) - 2))]
-    kind = rng.random()
-    if kind < 0.35:
-        return f"What {does} {name} {' '.join([base, *short])}?"
-    if kind < 0.6:
-        asks = rng.choice(("When", "When", "Where", "Why", "How often", "With whom"))
-        return f"{asks} {does} {name} {' '.join([base, *rest])}?"
-    if kind < 0.75:
-        return f"{rng.choice(('Did', 'Has', 'Which', 'How many'))} {name} {' '.join([base, *rest[:6]])}?"
-    if kind < 0.9 and len(rest) > 2:
-        own = "my" if name == "I" else f"{name}'s"
-        return f"{rng.choice(('What is', 'What was', 'Tell me about', 'What about'))} {own} {' '.join(rest[-3:])}?"
-    return f"{name} {verb} {' '.join(rest)}"
+    does, base = ("did", base_of(verb)) if past else ("do" if name == "I" else "does", verb)
+    if verb in MODAL and rest:
+        does, base, rest = verb, rest[0], rest[1:]
+    chunks = [[base]]  # the verb with its object, then a chunk for each preposition
+    for word in rest:
+        if word in BREAKS and not (word == "to" and len(chunks[-1]) == 1 and base != "go"):
+            chunks.append([])
+        chunks[-1].append(word)
+    kind, at = rng.random(), rng.randrange(len(chunks))
+    kept = [word for number, chunk in enumerate(chunks) if number != at or number == 0 for word in chunk]
+    if kind < 0.45 and at > 0 and (asks := ASKS.get(chunks[at][0], "Where" if base == "go" else "")):
+        end = f" {chunks[at][0]}" if asks in ("Who", "What") else ""
+        return f"{asks} {does} {name} {' '.join(kept)}{end}?"
+    if kind < 0.45 and len(chunks[0]) > 2:
+        others = chunks[1 : 1 + rng.randint(0, len(chunks) - 1)]
+        return f"What {does} {name} {' '.join([base, *(word for chunk in others for word in chunk)])}?"
+    whole = " ".join(word for chunk in chunks[: rng.randint(1, len(chunks))] for word in chunk)
+    if kind < 0.7:
+        asks = rng.choice(("When", "When", "Where", "Why", "How often", "Who", "What"))
+        return f"{asks} {does} {name} {whole}?"
+    if kind < 0.85:
+        return f"{does.capitalize()} {name} {whole}?"
+    own = "my" if name == "I" else f"{name}'s"
+    if things := re.findall(r"\b(?:my|their) ((?:new |old |favorite )?[a-z]{3,})", statement):
+        asks = rng.choice(("What is {}?", "Who is {}?", "What happened to {}?", "What does {} like?", "How is {}?"))
+        return asks.format(f"{own} {rng.choice(things)}")
+    nouns = [word for word in rest if len(word) > 3 and word not in BREAKS]
+    return f"{name} {base} {' '.join(rng.sample(nouns, min(len(nouns), 3)))}"
+
+
+def from_fact(fact: str, name: str, rng: random.Random) -> str:
+    """A question about a short statement: "My favorite sport is tennis.", "What is Ann's favorite sport?"."""
+    fact, own = fact.strip().rstrip(".!"), "my" if name == "I" else f"{name}'s"
+    if found := re.match(r"(?i)my (.{3,40}?) (is|are|was|were) ", fact):
+        return f"{rng.choice(('What', 'Who', 'Where'))} {found[2]} {own} {found[1]}?"
+    if found := re.match(r"(?i)i am (.{4,90})$", fact):
+        verb = "am" if name == "I" else "is"
+        return f"{verb.capitalize()} {name} {found[1]}?" if rng.random() < 0.5 else f"{name} {verb} {found[1]}"
+    found = re.match(r"(?i)i ((?:just |also |really )?[a-z]{3,} .{6,90})$", fact)
+    return from_statement(found[1], name, rng) if found else ""
 
 
 def persona_chat(repository: Repository, rng: random.Random) -> Iterator[Group]:
@@ -166,9 +225,9 @@ def persona_chat(repository: Repository, rng: random.Random) -> Iterator[Group]:
         for row in csv.DictReader(io.StringIO(text)):
             said = row.get("Best Generated Conversation") or ""
             turns = re.findall(r"^User (\d): (.+)$", said, re.MULTILINE)
+            facts = [(who, fact) for who in (1, 2) for fact in (row.get(f"user {who} personas") or "").split("\n")]
             if turns:
-                group = conversation([(int(who), turn) for who, turn in turns], rng)
-                yield group
+                yield conversation([(int(who), turn) for who, turn in turns], rng, facts)
 
 
 def topical_chat(repository: Repository, rng: random.Random) -> Iterator[Group]:

@@ -30,11 +30,15 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--embedder", action="store_true", help="read the further sources of the embedder")
     parser.add_argument("--without", type=Path, help="a folder of development sets")
+    parser.add_argument(
+        "--part", type=int, nargs=2, metavar=("I", "N"), default=(0, 1), help="every Nth source, from I"
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     sets = Known(arguments.without) if arguments.without else None
-    sources = (*SOURCES, *FOR_EMBEDDER) if arguments.embedder else SOURCES
+    first, every = arguments.part
+    sources = ((*SOURCES, *FOR_EMBEDDER) if arguments.embedder else SOURCES)[first::every]
     passages, groups, questions = list[str](), list[int](), list[tuple[str, int, int, int]]()
     known = list[str]()
     count = Counter[tuple[str, str]]()
@@ -61,7 +65,7 @@ def main() -> None:
     text = json.dumps(
         {"kinds": KINDS, "passages": passages, "ends": groups, "questions": questions}, ensure_ascii=False
     )
-    arguments.target.write_bytes(lzma.compress(text.encode("utf-8", "replace"), preset=9 | lzma.PRESET_EXTREME))
+    arguments.target.write_bytes(lzma.compress(text.encode("utf-8", "replace"), preset=9))
     print(f"{len(passages):,} passages, {len(questions):,} questions, {arguments.target.stat().st_size:,} bytes")
 
 

@@ -177,25 +177,29 @@ def in_conversation(query: Query, candidates: Sequence[Candidate]) -> Sequence[C
     """
     if not METHODS[query.ranking.fusion].by_trust:
         return candidates
-    conversations: dict[FileKey, list[Candidate]] = {}
-    for candidate in candidates:
-        if candidate.line < 0 and candidate.file is not None and candidate.total > NOTHING:
-            conversations.setdefault(candidate.file, []).append(candidate)
-    if not conversations:
-        return candidates
-    factors: list[tuple[Candidate, float]] = []
+    turns = [candidate for candidate in candidates if candidate.total > NOTHING]
+    joined = joined_around(turns, [turn.score for turn in turns])
+    for at, score in joined.items():
+        turns[at].scale("turns", score / turns[at].total)
+    return _moved("turns", candidates, _by_total(candidates)) if joined else candidates
+
+
+def joined_around(candidates: Sequence[Candidate], scores: Sequence[float]) -> dict[int, float]:
+    """The scores of turns with other turns around them, joined with theirs, by the place among the candidates."""
+    conversations: dict[FileKey, list[int]] = {}
+    for at, candidate in enumerate(candidates):
+        if candidate.line < 0 and candidate.file is not None:
+            conversations.setdefault(candidate.file, []).append(at)
+    joined: dict[int, float] = {}
     reach = AROUND * TURN_STEP.microseconds
     for turns in conversations.values():
-        turns.sort(key=attrgetter("line"))
-        for at, turn in enumerate(turns):
-            around = (*turns[max(0, at - AROUND) : at], *turns[at + 1 : at + 1 + AROUND])
-            near = [other.score for other in around if abs(other.line - turn.line) <= reach]
+        turns.sort(key=lambda at: candidates[at].line)
+        for place, at in enumerate(turns):
+            around = (*turns[max(0, place - AROUND) : place], *turns[place + 1 : place + 1 + AROUND])
+            near = [scores[other] for other in around if abs(candidates[other].line - candidates[at].line) <= reach]
             if near:
-                missed = math.prod((1 - AROUND_SHARE * score for score in near), start=1 - turn.score)
-                factors.append((turn, (1 - missed) / turn.total))
-    for turn, factor in factors:  # by the scores that all had before
-        turn.scale("turns", factor)
-    return _moved("turns", candidates, _by_total(candidates)) if factors else candidates
+                joined[at] = 1 - math.prod((1 - AROUND_SHARE * score for score in near), start=1 - scores[at])
+    return joined
 
 
 def limit(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -254,7 +258,7 @@ def rate(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     return [one for one in candidates if (one.confidence or 0.0) >= least] if least > 0 else candidates
 
 
-WEIGHT = 0.5  # the most that a reranker's score counts in the blended one; docs/reranking.md gives the reasons
+WEIGHT = 0.8  # the most that a reranker's score counts in the blended one; docs/reranking.md gives the reasons
 
 CERTAIN, AHEAD = 0.9, 0.4  # the confidence of a first result that needs no second look, and its lead over the next
 MOST_LOGIT = 50.0  # beyond it a probability is 0 or 1
@@ -297,7 +301,7 @@ class Rerank:
 
     scores: Callable[[Query, Sequence[Record]], RerankScores]
     head: int = 20
-    weight: float | None = None  # the reranker's share of the blend; by default `share_of` its scores
+    weight: float | None = None  # the reranker's share of the blend; by default it follows from its scores
 
     def __call__(self, query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The reordered candidates; in the same order if the reranker failed or had no time."""
@@ -311,8 +315,11 @@ class Rerank:
         if len(head) > 1:
             totals = [candidate.total for candidate in head]
             low, span = min(totals), max(totals) - min(totals)
-            share = share_of(reranked.scores) if self.weight is None else self.weight
-            pairs = zip(minmax(totals, False), minmax(reranked.scores, False), strict=True)
+            share = self._share(head, reranked.scores) if self.weight is None else self.weight
+            scores = minmax(reranked.scores, False)
+            around = joined_around(head, scores)  # the turns around a turn count here, too
+            scores = minmax([around.get(at, score) for at, score in enumerate(scores)], False)
+            pairs = zip(minmax(totals, False), scores, strict=True)
             blend = [(1 - share) * fused + share * score for fused, score in pairs]
             for candidate, total, blended in zip(head, totals, blend, strict=True):
                 candidate.scale("rerank", (low + span * blended) / total)
@@ -320,6 +327,11 @@ class Rerank:
             # Sorted again, because rounding may set two that are all but equal apart.
             head = list(_by_total([head[i] for i in best_first]))
         return Warned(_moved("rerank", candidates, [*head, *rest]), reranked.warning)
+
+    def _share(self, head: Sequence[Candidate], scores: Sequence[float]) -> float:
+        """`share_of` the scores; among turns, of which few answer a question by themselves, as much as it may count."""
+        turns = sum(candidate.line < 0 for candidate in head)
+        return WEIGHT if 2 * turns > len(head) else share_of(scores)
 
 
 COMPARED_RESULTS = 50  # how many results are compared: two versions of a statement stand near each other

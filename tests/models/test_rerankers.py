@@ -130,6 +130,29 @@ def test_model_counts_by_how_far_it_sets_one_result_apart():
     assert share_of([1e300, -1e300]) == pytest.approx(WEIGHT / 2)
 
 
+def reranked_turns(totals: Sequence[float], scores: Sequence[float], times: Sequence[int], **options: Any) -> list[str]:
+    """The order of turns of one conversation, stored at these times, when the model says these numbers."""
+    turns = some(totals)
+    for turn, stored in zip(turns, times, strict=True):
+        turn.file, turn.line = "talk", -stored
+    stage = Rerank(lambda _, records: RerankScores(tuple(scores[: len(records)])), **options)
+    return [result.record.id for result in stage(Query("q"), turns)]
+
+
+def test_what_the_model_says_of_the_turns_around_counts():
+    """A turn beside the best one is before another to which the model gives a little more."""
+    totals, scores = [0.9, 0.8, 0.7, 0.6], [-4.0, 3.0, 1.2, 1.0]
+    assert [result.record.id for result in staged(totals, scores, weight=1)] == ["r1", "r2", "r3", "r0"]
+    assert reranked_turns(totals, scores, [901, 101, 501, 103], weight=1) == ["r1", "r3", "r2", "r0"]
+
+
+def test_model_counts_in_full_among_turns():
+    """Its share does not follow from its scores where most results are turns of a conversation."""
+    totals, scores = [0.9, 0.85, 0.8], [-9.0, -8.0, -5.0]
+    assert [result.record.id for result in staged(totals, scores)] == ["r0", "r1", "r2"]
+    assert reranked_turns(totals, scores, [101, 501, 901]) == ["r2", "r1", "r0"]
+
+
 def test_equal_scores_keep_the_order():
     """Equal totals are ordered by the model."""
     assert [result.record.id for result in staged([0.9, 0.5, 0.4], [2.0, 2.0, 2.0])] == ["r0", "r1", "r2"]

@@ -167,7 +167,7 @@ _ALL = (
         revision="", licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320, pooling="logit",
         files=(
             ModelFile(
-                "model.onnx", 18_341_059, "bb18ba6ba7e43a31c1752053db18bc7e1921666031b57286a4726e582de82586",
+                "model.onnx", 18_341_188, "107ca38e0dfc265338078286e8ad2e1a88d94c12b90b005c97c9b2d7a940995b",
             ),
             ModelFile(
                 "tokenizer.json", 711_661, "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",

@@ -36,6 +36,7 @@ LONG_S = 0.3
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 CHECKPOINT_PAGES = 4_000  # of the log (16 MB) that are written into the file together: most changed more than once
 STEPS = 20_000  # steps of the engine between two calls of a progress handler
+READER_CACHE_KB = 500  # of each connection that reads; a server may have as many as it has threads
 WRITER_CACHE_KB = 16_000  # for pages of the indexes, which a bulk load changes all over
 
 
@@ -237,6 +238,7 @@ class Database(SqlDatabase):
             except BaseException:
                 connection.close()
                 raise
+            connection.execute(f"PRAGMA cache_size=-{READER_CACHE_KB}")
             self._all.append(connection)
             return connection
 
