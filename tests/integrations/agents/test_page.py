@@ -31,7 +31,7 @@ def test_documented_flags_exist():
     known = {
         flag for command in commands for option in command.params for flag in (*option.opts, *option.secondary_opts)
     }
-    theirs = {"--debug", "--plugin-dir", "--trust", "--yolo"}
+    theirs = {"--continue", "--debug", "--plugin-dir", "--trust", "--yolo"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)) - theirs <= known
 
 
