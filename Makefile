@@ -44,7 +44,7 @@ torture: $(VENV)/.dev .agents/.installed  # the long forms, under an hour on two
 	$(BIN)/python tests/support/tally.py .torture.jsonl; exit $$failed
 
 torture-full: export TORTURE = full
-torture-full: torture  # no test ends before its number of rounds: about two hours
+torture-full: torture  # no test ends before its number of rounds: a little more than an hour
 
 bench: $(VENV)/.dev .bench/.installed  # 10,000, 100,000 and 1,000,000 records beside other systems; writes docs/performance.md
 	$(BIN)/python -m benchmarks.speed --write
