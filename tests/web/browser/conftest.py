@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from support.browser import find_browser, give_up, install_browser
 
+PATIENCE_MS = 120_000  # a busy machine is slow; what never comes is found all the same
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
@@ -33,6 +35,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
 
     def open_one(address: str, *, width: int = 1000, scheme: str = "light") -> Any:
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
+        contexts[-1].set_default_timeout(PATIENCE_MS)
         page = contexts[-1].new_page()
         page.said, page.asked = [], []
         page.on("console", lambda message: page.said.append(message.text))
