@@ -28,6 +28,7 @@ from .killed import OLD, fill, opened, rows
 AGENTS, CLIENTS, FILES, RECORDS = 4, 50, 20, 400
 REST_S = 11.0  # a thread of the server's pool that was idle for 10 seconds is ended at the next request
 ENDING_S = 2.0  # until threads that were asked to end have ended, on a busy machine
+WORDS = 1_000  # different words of edits: words that never come again would fill caches, of a bounded size, for hours
 PAUSE_S = (0.2, 1.0)  # between two requests of a client: it is a person or a program that thinks
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what processes use is read from /proc")
@@ -92,7 +93,7 @@ class Soak:
         def work(chance: random.Random) -> None:
             number = chance.randrange(RECORDS)
             if chance.random() < 0.1:
-                ask("PATCH", f"/v1/records/r{number}", {"text": f"mark{number}mark, edited {chance.random()}"})
+                ask("PATCH", f"/v1/records/r{number}", {"text": f"mark{number}mark, edited {chance.randrange(WORDS)}"})
             elif chance.random() < 0.2:
                 assert ask("GET", f"/v1/records/r{number}")["id"] == f"r{number}"
             else:
@@ -111,7 +112,7 @@ class Soak:
             return answer["result"]["structuredContent"]
 
         def work(chance: random.Random) -> None:
-            fact = f"agent fact {chance.random()}"
+            fact = f"agent{id(spoken)} fact {chance.randrange(WORDS)}"
             stored = call("memory_store", text=fact)["id"]
             found = call("memory_search", query=fact)["results"]
             assert stored in [result["id"] for result in found]
@@ -122,7 +123,7 @@ class Soak:
     def edit(self, chance: random.Random) -> None:
         """Write a file of the watched folder anew."""
         number = chance.randrange(FILES)
-        (self.home / "notes" / f"{number}.md").write_text(f"# Note {number}\n\nversion {chance.random()}\n")
+        (self.home / "notes" / f"{number}.md").write_text(f"# Note {number}\n\nversion {chance.randrange(WORDS)}\n")
 
 
 @contextlib.contextmanager
