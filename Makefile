@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # Tests start many processes: compile each module once, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test ci lint types layers unit suite deadlines torture torture-full bench bench-quick eval docs screenshots clean
+.PHONY: demo test ci lint types layers unit suite deadlines cluster torture torture-full bench bench-quick eval docs screenshots clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/recollect demo
@@ -33,6 +33,9 @@ suite: $(VENV)/.dev .node/.installed
 
 deadlines: $(VENV)/.dev  # upper bounds on the wall clock: on a quiet machine only
 	TESTS_DEADLINES=1 $(BIN)/pytest -n 0 -m "not torture" $$(grep -rl support.timing tests --include='test_*.py')
+
+cluster: $(VENV)/.dev  # builds Citus beside the installed PostgreSQL, or finds it, and runs the tests of a cluster; all it starts ends
+	RECOLLECT_TEST_CITUS=$$(tests/cluster/build.sh .cluster) $(BIN)/pytest -n 0 tests/cluster
 
 ALONE := tests/web/test_load.py  # compares times: nothing else may run beside it
 
@@ -63,7 +66,7 @@ docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
 
 clean:
-	rm -rf $(VENV) .bench .node .agents build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .bench .node .agents .cluster build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --compile-bytecode --python $(BIN)/python -e . ; \

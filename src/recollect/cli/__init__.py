@@ -58,6 +58,7 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "token": ("serve", "Create, list and remove access tokens for `serve`."),
     "mcp": ("serve", "Serve the memory to an agent over MCP, on standard input and output."),
     "hook": ("capture", "Install hooks in Claude Code, Codex and Gemini CLI: recall, and capture of sessions."),
+    "postgres": ("maintenance", "Distribute a PostgreSQL store over a Citus cluster."),
     "status": ("maintenance", "Show what the store holds and how current its indexes are."),
     "doctor": ("maintenance", "Find problems, and say how to fix them."),
     "config": ("configuration", "Show the settings and where each comes from, or import OpenClaw's."),

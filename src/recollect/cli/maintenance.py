@@ -1,4 +1,4 @@
-"""Commands on a whole store: status, doctor, language, copy, export, import, backup, restore."""
+"""Commands on a whole store: status, doctor, language, copy, export, import, backup, restore, postgres."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import command, common_options, json_flag, load_settings, open_memory, settings_flags
+from recollect.cli.flags import command, common, common_options, json_flag, load_settings, open_memory, settings_flags
 from recollect.cli.terminal import (
     as_text,
     counted,
@@ -330,3 +330,32 @@ def _print_moved(moved: Moved, verb: str) -> None:
 
 def _totals(numbers: Mapping[str, int], nouns: Mapping[str, str] = NOUNS) -> str:
     return ", ".join(counted(numbers[kind], noun) for kind, noun in nouns.items() if numbers.get(kind)) or NOTHING
+
+
+@click.group()
+def postgres() -> None:
+    """Distribute a PostgreSQL store over a Citus cluster."""
+
+
+@postgres.command()
+@common
+@json_flag
+def distribute(as_json: bool, **options: Any) -> None:
+    """Distribute the tables of an empty store over the workers of its Citus cluster.
+
+    The store is that of the settings, or of --store. All records of one user are in one shard, and all that have no
+    user are in another. A store with records is copied to a distributed one: recollect copy OLD NEW.
+    """
+    from recollect.config import shown_place
+    from recollect.stores import STORES, scheme_of
+
+    place = load_settings(options).settings.place
+    if scheme_of(place) not in ("postgresql", "postgres"):
+        message = f"{shown_place(place)!r} is not the address of a PostgreSQL server"
+        raise UsageError(message, hint="name one: recollect postgres distribute --store postgresql://…")
+    STORES.load("postgresql")  # says what to install where the driver is missing
+    from recollect.stores.postgres.citus.layout import distribute
+
+    shards = distribute(place).shards
+    document = {"store": shown_place(place), "shards": dict(shards)}
+    emit(as_json, document, lambda: print_table([(node, counted(count, "shard")) for node, count in shards.items()]))

@@ -294,10 +294,12 @@ def _catch_up(serving: ActiveSpace, query: Query, keywords: KeywordIndex | None)
 
     Where too many have none, only the best keyword hits get theirs: otherwise records with a vector would outrank
     better ones without. If that cannot be done now, meaning counts for as much as the share of records with a vector.
-    Returns how many of all records lack one, that share or 1, and warnings.
+    Returns how many of all records lack one (of those that the query can see, if a count of all asks many servers),
+    that share or 1, and warnings.
     """
     index, warnings = serving.index, [serving.warning] if serving.warning else []
-    lag = index.coverage()[1]
+    counted = query.filter if getattr(index, "partitioned", False) else None
+    lag = index.coverage(counted)[1]
     waiting = index.missing(CATCH_UP + 1, query.filter) if lag else []
     if not waiting:
         return lag, 1.0, tuple(warnings)
@@ -315,7 +317,7 @@ def _catch_up(serving: ActiveSpace, query: Query, keywords: KeywordIndex | None)
         rest = serving.rest() if serving.rest else REST
         warnings.append(f"vectors for {covered:,} of {covered + missing:,} records; {rest}")
         share = 1.0 if fair else covered / (covered + missing)
-    return index.coverage()[1], share, tuple(warnings)
+    return index.coverage(counted)[1], share, tuple(warnings)
 
 
 def _embed_head(serving: ActiveSpace, query: Query, keywords: KeywordIndex) -> bool:

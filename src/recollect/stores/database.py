@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.dataclass import dataclass
@@ -41,7 +41,7 @@ _READINGS: ContextVar[Mapping[int, Reading]] = ContextVar("readings", default=Ma
 class SqlDatabase(ABC):
     """A database that is read in snapshots and written in transactions. Safe to use from many threads."""
 
-    dialect: ClassVar[Dialect]
+    dialect: Dialect
 
     def __init__(self, address: str, *, read_only: bool) -> None:
         self.address = address

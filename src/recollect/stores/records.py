@@ -10,7 +10,7 @@ from typing import Any
 
 from recollect.disk import at_home
 from recollect.stores.database import SqlDatabase
-from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader, visible_to
+from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader
 from recollect.types import GLOBAL, Changes, Event, Files, FileState, Filter, Joins, Notes, Record, Records, Scope, now
 from recollect.types.records import SHORT_ID, short_id
 
@@ -39,10 +39,7 @@ class SqlRecords(SqlPart, Records):
     def history(self, record_id: str) -> list[Event]:
         with self._database.read(self._scope) as connection:
             events = f"SELECT seq, id, action, at, detail FROM history WHERE {self.events_of} ORDER BY seq"
-            return [
-                Event(seq, key, action, EPOCH + timedelta(microseconds=at), json.loads(detail))
-                for seq, key, action, at, detail in connection.execute(events, (record_id,))
-            ]
+            return [to_event(row) for row in connection.execute(events, (record_id,))]
 
     def scope_of(self, record_id: str) -> Scope | None:
         with self._database.read(self._scope) as connection:
@@ -52,13 +49,13 @@ class SqlRecords(SqlPart, Records):
 
     def named(self, part: str, scope: Scope | None, limit: int) -> list[tuple[str, Scope, bool]]:
         dialect = self._database.dialect
-        visible, values = ("true", []) if scope is None else visible_to(scope)
+        visible, values = ("true", []) if scope is None else dialect.admitting(Filter(scope=scope))
         end = part[-SHORT_ID:]
         sql = (
             f'SELECT id, "user", agent, session, forgotten_at IS NOT NULL FROM {dialect.records} WHERE ('
             f'id COLLATE "C" >= %s AND id COLLATE "C" < %s'
             f' OR {dialect.short} COLLATE "C" >= %s AND {dialect.short} COLLATE "C" < %s)'
-            f" AND passage <> %s AND {dialect.in_scopes.format(visible)} LIMIT %s"
+            f" AND passage <> %s AND {visible} LIMIT %s"
         )
         with self._database.read(self._scope) as connection:
             rows = connection.execute(sql, [part, part + LAST, end, end + LAST, b"", *values, MOST_NAMED])
@@ -74,6 +71,12 @@ class SqlRecords(SqlPart, Records):
         condition, values = self._database.dialect.matching(where)
         page = f'{condition} ORDER BY time DESC, id COLLATE "C" LIMIT %s OFFSET %s'
         return self._select(page, [*values, limit, offset], where)
+
+
+def to_event(row: Sequence[Any]) -> Event:
+    """The event of a row of `history`."""
+    seq, key, action, at, detail = row
+    return Event(seq, key, action, EPOCH + timedelta(microseconds=at), json.loads(detail))
 
 
 MOST_NAMED = 1_000  # records that may share a part of their ids; where there are more, it says nothing

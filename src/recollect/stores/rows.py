@@ -71,6 +71,13 @@ def from_row(row: Sequence[Any]) -> Record:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Located(Filter):
+    """A filter with the numbers of the scopes that it admits, for a store whose statements must name them."""
+
+    numbers: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Dialect:
     """What the two databases write differently."""
@@ -104,9 +111,15 @@ class Dialect:
         """The filter as a condition on `records`."""
         conditions: list[Condition] = [("forgotten_at IS NULL", []), *of_time(where), *self.of_fields(where)]
         if not where.any_scope:
-            visible, values = visible_to(where.scope)
-            conditions.append((self.in_scopes.format(visible), values))
+            conditions.append(self.admitting(where))
         return all_of(conditions)
+
+    def admitting(self, where: Filter) -> Condition:
+        """The scopes that a filter admits, as a condition on `records`."""
+        if isinstance(where, Located):
+            return "records.scope = ANY(%s)", [list(where.numbers)]
+        visible, values = visible_to(where.scope)
+        return self.in_scopes.format(visible), values
 
     def of_fields(self, where: Filter) -> Iterator[Condition]:
         """The conditions of a filter on fields of the records."""

@@ -20,7 +20,7 @@ from recollect.errors import StoreError, UsageError
 from recollect.stores.postgres import PostgresStore, keywords, postings, records
 from recollect.stores.postgres.additions import SLOTS
 from recollect.stores.postgres.connections import Connection, run
-from recollect.stores.postgres.records import preparation
+from recollect.stores.postgres.records import Rows
 from recollect.types import Change, Filter, Forget, Put, Record, Supersede
 
 
@@ -125,7 +125,7 @@ def test_large_batch_takes_few_locks(store: PostgresStore) -> None:
     puts = [Put(Record(f"r{number}", f"text {number}"), merge=True) for number in range(1000)]
 
     def held(connection: Connection) -> int:
-        run(connection, preparation(puts))
+        run(connection, Rows.preparation(puts))
         found = connection.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         )

@@ -46,17 +46,27 @@ class PostgresStore(SqlStore):
         self._database = PostgresDatabase(url, read_only=read_only)
         try:
             migrate(self._database)
-            self.keywords = PostgresKeywords(self._database, language)
+            if self._database.distributed:
+                from recollect.stores.postgres import citus
+
+                self._database.close()
+                self._database = database = citus.open_database(url, read_only=read_only)
+                citus.equip(self, database, language)
+            else:
+                self._equip(self._database, language)
         except BaseException:
             self.close()
             raise
-        self.spaces = PostgresSpaces(self._database)
         self.files = SqlFiles(self._database)
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
-        self.changes = PostgresChanges(self._database)
-        self.records = PostgresRecords(self._database, self.keywords)
-        self.contents = PostgresContents(self._database, self.keywords)
+
+    def _equip(self, database: PostgresDatabase, language: str | None) -> None:
+        self.keywords = PostgresKeywords(database, language)
+        self.spaces = PostgresSpaces(database)
+        self.changes = PostgresChanges(database)
+        self.records = PostgresRecords(database, self.keywords)
+        self.contents = PostgresContents(database, self.keywords)
 
     def within(self, scope: Scope) -> PostgresStore:
         """The same store, whose transactions all name this scope to row-level security."""
@@ -69,11 +79,7 @@ class PostgresStore(SqlStore):
 
     def _place(self, connection: Connection) -> dict[str, Any]:
         server = connection.info.server_version
-        (size,) = connection.execute(
-            "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
-            " WHERE relnamespace = %s::regnamespace AND relkind = 'r'",
-            (self._database.schema,),
-        ).fetchone() or (0,)
+        (size,) = connection.execute(self._database.SIZE, {"schema": self._database.schema}).fetchone() or (0,)
         engine = f"PostgreSQL {server // 10_000}.{server % 10_000}"
         return {"store": self._database.address, "engine": engine, "bytes": int(size)}
 
@@ -94,7 +100,8 @@ class PostgresStore(SqlStore):
             connection.execute(f"SET lock_timeout TO '{REWRITE_WAIT}'")
             spaces = [f"vectors_{space}" for (space,) in connection.execute("SELECT space FROM spaces")]
             tables = ("records", "history", "documents", "blocks", "removals", "embeddings", *spaces)
-            left = sorted(table for table in tables if not _rewritten(connection, table))
+            size = self._database.TABLE_SIZE
+            left = sorted(table for table in tables if not _rewritten(connection, table, size))
         return f"purged records are in no answer; bytes of them may stay in {', '.join(left)}" if left else None
 
 
@@ -128,9 +135,9 @@ class PostgresKind(StoreKind):
         return [] if check == "disk" else health.examine(check, examination)
 
 
-def _rewritten(connection: Connection, table: str) -> bool:
+def _rewritten(connection: Connection, table: str, size: str) -> bool:
     """Rewrite a table if it is small and not in use, else vacuum it; return whether it was rewritten."""
-    row = connection.execute("SELECT pg_total_relation_size(%s)", (table,)).fetchone()
+    row = connection.execute(size, (table,)).fetchone()
     if row is not None and row[0] <= MAX_REWRITE_BYTES:
         with contextlib.suppress(pg.LockNotAvailable):
             connection.execute(f"VACUUM (FULL) {table}")
@@ -201,6 +208,7 @@ class PostgresChanges(SqlChanges):
 
 _SUPERSEDES = """
     action = 'supersedes' OR action = 'undo' AND EXISTS (
-        SELECT 1 FROM history AS undone WHERE undone.action = 'supersedes' AND undone.seq = CASE
+        SELECT 1 FROM history AS undone WHERE undone.scope = history.scope AND undone.action = 'supersedes'
+            AND undone.seq = CASE
             WHEN history.detail::json->>'undoes' ~ '^[0-9]{1,18}$' THEN (history.detail::json->>'undoes')::bigint END)
 """

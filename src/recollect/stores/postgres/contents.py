@@ -34,8 +34,6 @@ _INDEX_MEMORY = """
 """
 """A graph that does not fit into memory is built slowly. A higher setting of the server is used."""
 
-_SELECTS = contents.selects(DIALECT, "embeddings JOIN spaces USING (space)")
-
 _SAME_EVENT = (
     "SELECT DISTINCT ON (n) n, same.seq, same.id, same.action, same.at, same.detail"
     " FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS given (seq, id, action, at, n)"
@@ -45,6 +43,13 @@ _SAME_EVENT = (
 
 class PostgresContents(Contents):
     """Dumps and loads one PostgreSQL store."""
+
+    selects = contents.selects(DIALECT, "embeddings JOIN spaces USING (space)")
+    create_space = staticmethod(create_space)
+
+    @property
+    def snapshot_type(self) -> type[PostgresSnapshot]:
+        return PostgresSnapshot
 
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
@@ -77,14 +82,14 @@ class PostgresContents(Contents):
                     f"{self._database.address}: this role sees only the rows of one scope",
                     hint="copy a store as the role that owns its tables",
                 )
-            yield PostgresSnapshot(connection, _SELECTS)
+            yield self.snapshot_type(connection, self.selects)
             connection.rollback()
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
         if not parts:
             return []
         with self._database.read() as connection:  # of the main server, which has what was just written
-            return (_same_events if parts[0].kind == "history" else _by_key)(connection, parts)
+            return _same_events(connection, parts) if parts[0].kind == "history" else self._by_key(connection, parts)
 
     def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
         if not parts:
@@ -98,16 +103,18 @@ class PostgresContents(Contents):
                 case "meta":
                     contents.load_meta(connection, parts, self._keywords)
                 case "space":
-                    for part in _new(connection, parts):  # `finish` builds the indexes when the vectors are there
-                        number = create_space(connection, VectorSpace(*part.values))
+                    for part in self._new(connection, parts):  # `finish` builds the indexes when the vectors are there
+                        number = self.create_space(connection, VectorSpace(*part.values))
                         connection.execute(f"DROP INDEX IF EXISTS vectors_{number}_near")
                 case "record":
                     locked = writer.by(self._keywords.lock_language(connection))
-                    _insert_records(connection, {part: records[part] for part in _new(connection, parts)}, locked)
+                    new = self._new(connection, parts)
+                    self.insert_records(connection, {part: records[part] for part in new}, locked)
                 case "history":
-                    _insert_events(connection, parts if renumber else _new(connection, parts), renumber=renumber)
+                    events = parts if renumber else self._new(connection, parts)
+                    _insert_events(connection, events, self.places(connection, events), renumber=renumber)
                 case "vector":
-                    _load_vectors(connection, _new(connection, parts))
+                    self.load_vectors(connection, self._new(connection, parts))
                 case _:
                     contents.insert_rows(connection, parts)
 
@@ -141,9 +148,42 @@ class PostgresContents(Contents):
                 connection.execute(f"ANALYZE vectors_{space}")
                 if progress:
                     progress(done + 1, len(spaces))
-            connection.execute(MERGE_TALLIES)
+            self.merge_tallies(connection)
             connection.execute("VACUUM ANALYZE documents")
             connection.execute("ANALYZE records, history, blocks, embeddings, tallies")
+
+    def _by_key(self, connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
+        """The stored parts with the keys of these parts, which are of one kind."""
+        kind = parts[0].kind
+        keys = ", ".join(f"%s::{sql_type}[]" for sql_type in contents.KEYS[kind].values())
+        rows: Iterable[Any] = connection.cursor(binary=True).execute(
+            f"{self.selects[kind]} AND ({', '.join(contents.KEYS[kind])}) IN (SELECT * FROM unnest({keys}))",
+            [list(column) for column in zip(*(part.key for part in parts), strict=True)],
+        )
+        found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
+        stored = {part.key: part for part in found}
+        return [stored.get(part.key) for part in parts]
+
+    def _new(self, connection: Connection, parts: Sequence[Part]) -> list[Part]:
+        return [part for part, stored in zip(parts, self._by_key(connection, parts), strict=True) if stored is None]
+
+    def insert_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
+        """Insert new records with their postings, tallies and vectors."""
+        _insert_records(connection, parts, writer)
+
+    def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
+        """The row and the scope of the records that these events are of, by id."""
+        ids = list({part.values[1] for part in events})
+        rows = connection.execute("SELECT id, row, scope FROM records WHERE id = ANY(%s)", (ids,))
+        return {key: (row, scope) for key, row, scope in rows}
+
+    def load_vectors(self, connection: Connection, parts: Sequence[Part]) -> None:
+        """Insert new vectors without loss, and attach them to the rows of live records."""
+        _load_vectors(connection, parts)
+
+    def merge_tallies(self, connection: Connection) -> None:
+        """One tally for each scope, in place of many."""
+        connection.execute(MERGE_TALLIES)
 
 
 class PostgresSnapshot(contents.SqlSnapshot):
@@ -180,28 +220,11 @@ def _unpacked(row: Sequence[Any]) -> tuple[str, bytes, bytes]:
     return fingerprint, bytes(passage), np.frombuffer(bytes(vector)[4:], dtype=">f4").astype("<f4").tobytes()
 
 
-def _by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
-    """The stored parts with the keys of these parts, which are of one kind."""
-    kind = parts[0].kind
-    keys = ", ".join(f"%s::{sql_type}[]" for sql_type in contents.KEYS[kind].values())
-    rows: Iterable[Any] = connection.cursor(binary=True).execute(
-        f"{_SELECTS[kind]} AND ({', '.join(contents.KEYS[kind])}) IN (SELECT * FROM unnest({keys}))",
-        [list(column) for column in zip(*(part.key for part in parts), strict=True)],
-    )
-    found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
-    stored = {part.key: part for part in found}
-    return [stored.get(part.key) for part in parts]
-
-
 def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     """Those with the same id, action and time; of several, the one with the same number."""
     values = [list(column) for column in zip(*(part.values[:4] for part in parts), strict=True)]
     stored = {number: contents.part_of("history", row) for number, *row in connection.execute(_SAME_EVENT, values)}
     return [stored.get(number) for number in range(1, len(parts) + 1)]
-
-
-def _new(connection: Connection, parts: Sequence[Part]) -> list[Part]:
-    return [part for part, stored in zip(parts, _by_key(connection, parts), strict=True) if stored is None]
 
 
 def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
@@ -233,12 +256,11 @@ def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer
     writer.add_derived(connection, stored, spaces)
 
 
-def _insert_events(connection: Connection, parts: Sequence[Part], *, renumber: bool) -> None:
+def _insert_events(
+    connection: Connection, parts: Sequence[Part], records: Mapping[str, tuple[int, int]], *, renumber: bool
+) -> None:
     if not parts:
         return
-    ids = list({part.values[1] for part in parts})
-    rows = connection.execute("SELECT id, row, scope FROM records WHERE id = ANY(%s)", (ids,))
-    records = {key: (row, scope) for key, row, scope in rows}
     number = "" if renumber else ", seq"
     with connection.cursor().copy(f"COPY history (row, scope, id, action, at, detail{number}) FROM STDIN") as copy:
         for part in parts:

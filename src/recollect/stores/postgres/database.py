@@ -128,7 +128,13 @@ def server_hosts(url: str) -> list[str]:
 class PostgresDatabase(SqlDatabase):
     """One PostgreSQL database, reached through pools. Safe to use from many threads."""
 
-    dialect = DIALECT
+    dialect: Dialect = DIALECT
+    locked = "records"  # the table that every writer locks
+    TABLE_SIZE = "SELECT pg_total_relation_size(%s)"
+    SIZE = (
+        "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
+        " WHERE relnamespace = %(schema)s::regnamespace AND relkind = 'r'"
+    )
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.url, own = _split(url)
@@ -142,7 +148,7 @@ class PostgresDatabase(SqlDatabase):
         with translated(self.address):
             self._main = ConnectionPool(self.url, self._prepare(), self.address)
             self._replica = ConnectionPool(own["read"], self._prepare(), self.address) if "read" in own else self._main
-            self._main.one("SELECT 1")
+            (self.distributed,) = self._main.one("SELECT to_regclass(%s) IS NOT NULL", (f"{self.schema}.ids",))
 
     @contextlib.contextmanager
     def read(self, scope: Scope | None = None, *, replica: bool = False) -> Iterator[Connection]:
@@ -177,7 +183,7 @@ class PostgresDatabase(SqlDatabase):
         failed = True
         try:
             if snapshot.scope != scope:
-                snapshot.connection.execute(set_scope(scope))
+                run(snapshot.connection, self.naming(scope, snapshot.connection))
                 snapshot.scope = scope
             yield snapshot.connection
             failed = False
@@ -210,7 +216,7 @@ class PostgresDatabase(SqlDatabase):
             if notify:
                 self._whole.execute("SELECT pg_notify(%s, %s)", (notify, self.schema))
             return work(self._whole, *run(self._whole, first))
-        named = [] if self._row_security is False else [(set_scope(scope), ())]  # nobody reads it there
+        named = [] if self._row_security is False else self.naming(scope)  # nobody reads it there
         begin: list[Condition] = [(_BEGIN_WRITE, ()), *named, *first]
 
         def attempt() -> T:
@@ -229,7 +235,8 @@ class PostgresDatabase(SqlDatabase):
 
         Only one thread may use the database meanwhile.
         """
-        begin = (_BEGIN_WRITE, "SET LOCAL idle_in_transaction_session_timeout TO 0", "LOCK records IN EXCLUSIVE MODE")
+        lock = f"LOCK {self.locked} IN EXCLUSIVE MODE"
+        begin = (_BEGIN_WRITE, "SET LOCAL idle_in_transaction_session_timeout TO 0", lock)
         with translated(self.address), self._main.transaction(*((each, ()) for each in begin)) as (connection, _):
             self._whole = connection
             try:
@@ -296,6 +303,14 @@ class PostgresDatabase(SqlDatabase):
             row = connection.execute(active).fetchone() if connection else self.one(active)
             self._row_security = bool(row and row[0])
         return self._row_security
+
+    def with_ids(self, connection: Connection, ids: Sequence[str]) -> Condition:  # noqa: ARG002
+        """A condition on records, or on their events: those with these ids."""
+        return "id = ANY(%s)", [list(ids)]
+
+    def naming(self, scope: Scope | None, connection: Connection | None = None) -> list[Condition]:  # noqa: ARG002
+        """Statements that name the scope of a transaction; its connection, if it has begun."""
+        return [(set_scope(scope), ())]
 
     def close(self) -> None:
         if not self._closed and self._pid == os.getpid():

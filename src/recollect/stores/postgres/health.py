@@ -84,11 +84,11 @@ _BLOCKS = """
 """
 _WITHOUT_TERMS = """
     SELECT title, text FROM records WHERE forgotten_at IS NULL AND length(text) <= %s
-        AND NOT EXISTS (SELECT 1 FROM documents WHERE documents.row = records.row) LIMIT %s
+        AND NOT EXISTS (SELECT 1 FROM documents WHERE documents.row = records.row{beside}) LIMIT %s
 """
 _SAMPLE_TERMS = """
     SELECT id, title, text, length, (SELECT json_object_agg(term, count)
-        FROM documents, unnest(terms, counts) AS held (term, count) WHERE documents.row = records.row)
+        FROM documents, unnest(terms, counts) AS held (term, count) WHERE documents.row = records.row{beside})
     FROM records WHERE forgotten_at IS NULL AND row %% %s = 0 AND length(text) <= %s LIMIT %s
 """
 
@@ -103,10 +103,10 @@ _INDEX_LOCKS = """
         AND objid = current_schema()::regnamespace::oid
 """
 _STRAY_VECTORS = """
-    SELECT (SELECT count(*) FROM records LEFT JOIN vectors_{0} AS held USING (row)
-            WHERE forgotten_at IS NULL AND held.scope IS DISTINCT FROM records.scope),
+    SELECT (SELECT count(*) FROM records LEFT JOIN vectors_{0} AS held
+            ON held.row = records.row AND held.scope = records.scope WHERE forgotten_at IS NULL AND held.row IS NULL),
         (SELECT count(*) FROM vectors_{0} AS held WHERE NOT EXISTS
-            (SELECT 1 FROM records WHERE records.row = held.row AND forgotten_at IS NULL))
+            (SELECT 1 FROM records WHERE records.row = held.row{1} AND forgotten_at IS NULL))
 """
 _ORPHANS = "FROM embeddings WHERE NOT EXISTS (SELECT 1 FROM records WHERE records.passage = embeddings.passage)"
 
@@ -210,6 +210,10 @@ def store(server: Server, examination: Examination) -> Iterator[Finding]:
         if not server.number(_ROW_SECURITY):  # else too few of the texts are visible
             yield from _texts(server)
         yield _role(server)
+        if server.database.distributed:
+            from recollect.stores.postgres.citus.layout import examine
+
+            yield from examine(server)
         if tables := server.row(_UNGUARDED, list(GUARDED))[0]:
             mend = "as their owner: ALTER TABLE … ENABLE ROW LEVEL SECURITY"
             yield Finding("store", "warning", f"row-level security is switched off for {tables}", mend)
@@ -301,11 +305,14 @@ def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
         return writer.terms(Record("", text, title=title))
 
     writer = IndexWriter(lambda: analyzer)
-    missing = sum(bool(terms(*row).counts) for row in server.rows(_WITHOUT_TERMS, MOST_CHARACTERS, SAMPLE))
+    beside = " AND documents.scope = records.scope" if server.database.distributed else ""
+    without = server.rows(_WITHOUT_TERMS.format(beside=beside), MOST_CHARACTERS, SAMPLE)
+    missing = sum(bool(terms(*row).counts) for row in without)
     if missing:
         return f"{missing}{' or more' if missing == SAMPLE else ''} records are not in it"
     step = max(1, server.number(_LIVE) // SAMPLE)
-    for key, title, text, length, counts in server.rows(_SAMPLE_TERMS, step, MOST_CHARACTERS, SAMPLE):
+    sample = server.rows(_SAMPLE_TERMS.format(beside=beside), step, MOST_CHARACTERS, SAMPLE)
+    for key, title, text, length, counts in sample:
         analysed = terms(title, text)
         if length != analysed.length or (counts or {}) != analysed.counts:
             return f"the terms of the record {key} are wrong"
@@ -330,13 +337,16 @@ def _rebuild(url: str, reporter: Reporter) -> None:
 
 def _recount(url: str, reporter: Reporter) -> None:
     reporter.announce("counting the records of each scope again")
-    lock = "LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE"  # tallies that others add would be counted twice
+    lock = "LOCK TABLE {locked}, tallies IN SHARE ROW EXCLUSIVE MODE"  # tallies that others add would be counted twice
     _write(url, lock, "DELETE FROM tallies", f"INSERT INTO tallies (scope, records, length) {_SUMS}")
 
 
 def _write(url: str, *statements: str) -> None:
-    with contextlib.closing(PostgresDatabase(main_url(url))) as database:
-        database.write(lambda connection: [connection.execute(statement) for statement in statements])
+    with contextlib.closing(PostgresStore(main_url(url))) as opened:
+        database = opened._database  # noqa: SLF001  (same package)
+        beside = " AND embeddings.scope = records.scope" if database.distributed else ""
+        ready = [each.replace("{locked}", database.locked).replace("{beside}", beside) for each in statements]
+        database.write(lambda connection: [connection.execute(statement) for statement in ready])
 
 
 def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
@@ -359,7 +369,8 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
         yield Finding("vectors", state, message, f"{command} builds it", partial(_build_index, url, space))
     for space, _, embedder in spaces:
         with contextlib.suppress(QueryTooSlow):
-            without, stray = server.row(_STRAY_VECTORS.format(space))
+            beside = " AND records.scope = held.scope" if server.database.distributed else ""
+            without, stray = server.row(_STRAY_VECTORS.format(space, beside))
             if without or stray:
                 message = (
                     f"the vectors of {embedder} do not match the records:"
@@ -367,6 +378,8 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
                 )
                 fix = partial(_attach_vectors, url, space)
                 yield Finding("vectors", "failure", message, f"{command} repairs that", fix)
+    if server.database.distributed:  # vectors whose texts no record has yet are not told from those of nobody
+        return
     with contextlib.suppress(QueryTooSlow):
         if count := server.number(f"SELECT count(*) {_ORPHANS}"):  # a text can be recovered from its vector
             message = f"{count:,} vectors belong to no record"
@@ -386,11 +399,11 @@ def _attach_vectors(url: str, space: int, reporter: Reporter) -> None:
     reporter.announce("attaching vectors to their records")
     _write(
         url,
-        "LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE",
+        "LOCK TABLE {locked} IN SHARE ROW EXCLUSIVE MODE",
         f"DELETE FROM vectors_{space} AS held WHERE NOT EXISTS (SELECT 1 FROM records"
         " WHERE records.row = held.row AND records.scope = held.scope AND forgotten_at IS NULL)",
         f"INSERT INTO vectors_{space} (row, scope, vector) SELECT row, scope, vector::halfvec FROM records"
-        f" LEFT JOIN embeddings ON embeddings.passage = records.passage AND space = {space}"
+        f" LEFT JOIN embeddings ON embeddings.passage = records.passage AND space = {space}{{beside}}"
         " WHERE forgotten_at IS NULL ON CONFLICT DO NOTHING",
     )
 

@@ -24,6 +24,7 @@ from recollect.stores.postgres.rows import (
     COLUMNS,
     POSTING,
     in_scopes,
+    located,
     matching,
     passing,
     ranked_rows,
@@ -50,8 +51,8 @@ _ELEMENT = np.dtype([("size", ">i4"), ("value", ">i8")])  # of a bigint[], as th
 _ARRAY_HEAD = 20  # bytes before the elements
 
 _BLOCKS = """
-    SELECT (SELECT string_agg(postings, ''::bytea) FROM blocks WHERE blocks.term = wanted.term AND {scoped})
-    FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (term, place) ORDER BY place
+    SELECT place, (SELECT string_agg(postings, ''::bytea) FROM blocks WHERE blocks.term = wanted.term AND {scoped})
+    FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (term, place)
 """
 _UNMERGED = """
     SELECT place, string_agg(int8send(row) || float4send(count) || int4send(length), ''::bytea)
@@ -87,6 +88,7 @@ class PostgresKeywords(SqlKeywords):
     """Keyword search in one PostgreSQL store."""
 
     _database: PostgresDatabase
+    lock = LOCK_LANGUAGE
 
     @property
     def analyzer(self) -> Analyzer:
@@ -100,7 +102,7 @@ class PostgresKeywords(SqlKeywords):
 
     def lock_language(self, connection: Connection) -> Analyzer:
         """In a write transaction: the language does not change until it ends."""
-        return self.locked_language(run(connection, LOCK_LANGUAGE)[-1])
+        return self.locked_language(run(connection, self.lock)[-1])
 
     def locked_language(self, language: psycopg.Cursor[TupleRow]) -> Analyzer:
         """The analyzer of the language that the last statement of LOCK_LANGUAGE has read."""
@@ -114,10 +116,10 @@ class PostgresKeywords(SqlKeywords):
         for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
             with self._database.read(where.scope, replica=attempt == 0) as connection:
-                postings = read_postings(connection, list(map(term_key, counts)), where)
+                postings = self._postings(connection, list(map(term_key, counts)), where)
                 current = postings.fingerprint == self._analyzer.fingerprint
                 weights = _weights(counts, postings, self._analyzer.language)
-                ranked = _ranked(connection, postings, weights, depth) if current else []
+                ranked = _ranked(connection, postings, weights, depth, located(where)) if current else []
             if current:
                 read = row_reader(self._database, where, replica=attempt == 0)
                 entries, duplicates = ranked_rows(ranked, depth, read)
@@ -136,9 +138,12 @@ class PostgresKeywords(SqlKeywords):
             self.catch_up()
         raise StoreError("the language of the store is changed again and again", hint="use one language")
 
+    def _postings(self, connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
+        return read_postings(connection, terms, where)
+
     def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
         with self._database.read(where.scope) as connection:
-            postings = read_postings(connection, list(map(term_key, terms)), where)
+            postings = self._postings(connection, list(map(term_key, terms)), where)
         return {term: each.size for term, each in zip(terms, postings.terms, strict=True) if each.size}
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:
@@ -182,7 +187,7 @@ class PostgresKeywords(SqlKeywords):
         unfinished = f"unfinished {fingerprint}"  # an interrupted rebuild continues
 
         def begin(connection: Connection) -> None:
-            lock_index(connection)
+            lock_index(connection, self._database.locked)
             if meta(connection, "keywords") not in (fingerprint, unfinished):
                 clear(connection)
                 set_meta(connection, "keywords", unfinished)
@@ -191,7 +196,7 @@ class PostgresKeywords(SqlKeywords):
             analyzer = self.lock_language(connection)
             if analyzer.fingerprint != fingerprint or meta(connection, "keywords") != unfinished:
                 return -1  # another process has changed the language, or has finished
-            last = reindex(connection, IndexWriter(lambda: analyzer), after)
+            last = self._reindex(connection, IndexWriter(lambda: analyzer), after)
             if last < 0:
                 set_meta(connection, "keywords", fingerprint)
             return last
@@ -201,6 +206,9 @@ class PostgresKeywords(SqlKeywords):
         while last >= 0:
             last = self._database.write(partial(analyse, after=last))
         self.merge_all()
+
+    def _reindex(self, connection: Connection, writer: IndexWriter, after: int) -> int:
+        return reindex(connection, writer, after)
 
     def merge(self) -> None:
         """Move some new records into the blocks, unless another process does. Nothing is lost if it fails."""
@@ -224,15 +232,15 @@ class PostgresKeywords(SqlKeywords):
 
     def store_language(self, connection: Connection, analyzer: Analyzer, *, new: bool = False) -> str:
         """The lock waits for running writes; later ones use the new language."""
-        connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
         language = super().store_language(connection, analyzer, new=new)
         if language == analyzer.language and not _record_count(connection):
             set_meta(connection, "keywords", analyzer.fingerprint)
         return language
 
 
-def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
-    """Read what the score of a query needs, in one round trip."""
+def read_postings(connection: Connection, terms: Sequence[str], where: Filter, blocks: str = _BLOCKS) -> Postings:
+    """Read what the score of a query needs, in one round trip; `blocks` selects the place and postings of each term."""
     scoped, scopes = in_scopes(where)
     of_fields = selects_rows(where)
     selected, values = matching(connection, where) if of_fields else passing(where)
@@ -241,7 +249,7 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -
         (f"SELECT array_send(array_agg(row)), sum(length) FROM records WHERE {selected}", values),
         (f"SELECT sum(records)::bigint, sum(length)::bigint FROM tallies WHERE {scoped}", scopes),
         (_REMOVED.format(scoped=scoped), scopes),
-        (_BLOCKS.format(scoped=scoped), [*scopes, list(terms)]),
+        (blocks.format(scoped=scoped), [*scopes, list(terms)]),
         (_UNMERGED.format(scoped=scoped), [list(terms), list(terms), *scopes]),
     ]
     with connection.pipeline():
@@ -249,10 +257,11 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter) -
     fingerprint, (packed, length), totals, (removed,), *_ = (cursor.fetchone() or (None,) for cursor in cursors[:4])
     listed, length = _numbers(packed), length or 0
     count, length = (listed.size, length) if of_fields else ((totals[0] or 0) - listed.size, (totals[1] or 0) - length)
+    merged: dict[int, bytes] = dict(cursors[4].fetchall())
     unmerged: dict[int, bytes] = dict(cursors[5].fetchall())
     found = []
-    for place, (block,) in enumerate(cursors[4], 1):
-        postings = np.frombuffer(block or b"", POSTING)
+    for place in range(1, len(terms) + 1):
+        postings = np.frombuffer(merged.get(place) or b"", POSTING)
         if removed:
             postings = postings[~_among(postings, _numbers(removed))]
         if place in unmerged:
@@ -289,7 +298,9 @@ def _weights(terms: Mapping[str, float], postings: Postings, language: str) -> l
     return [often * idf(postings.count, found.size, common.get(term, 0.0)) for (term, often), found in pairs]
 
 
-def _ranked(connection: Connection, postings: Postings, weights: Sequence[float], depth: int) -> list[tuple[Any, ...]]:
+def _ranked(
+    connection: Connection, postings: Postings, weights: Sequence[float], depth: int, among: Condition
+) -> list[tuple[Any, ...]]:
     """What `ranked_rows` takes: at least the `depth` best texts by BM25. Ties: newer first, then by id."""
     if postings.count <= 0:
         return []
@@ -299,9 +310,9 @@ def _ranked(connection: Connection, postings: Postings, weights: Sequence[float]
         head = scores >= np.partition(scores, -limit)[-limit] if limit < scores.size else np.full(scores.size, True)
         best = dict(zip(rows[head].tolist(), scores[head].tolist(), strict=True))
         columns: list[Any] = connection.cursor(binary=True).execute(
-            f"SELECT row, {COLUMNS} FROM records WHERE row = ANY(%s)"
+            f"SELECT row, {COLUMNS} FROM records WHERE row = ANY(%s) AND {among[0]}"
             ' ORDER BY time DESC, id COLLATE "C"',
-            (list(best),),
+            [list(best), *among[1]],
         ).fetchall()  # fmt: skip
         ranked = sorted(((row, best[row], *others) for row, *others in columns), key=itemgetter(1), reverse=True)
         if limit >= scores.size or len({fold for _, _, fold, *_ in ranked[:limit]}) >= depth:

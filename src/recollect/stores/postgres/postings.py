@@ -156,10 +156,10 @@ def term_key(term: str) -> str:
     return f"#{hashlib.blake2b(term.encode(), digest_size=16).hexdigest()}"
 
 
-def lock_index(connection: Connection) -> None:
+def lock_index(connection: Connection, locked: str) -> None:
     """Until the transaction ends, no other one merges, and none writes records."""
     connection.execute(f"SELECT pg_advisory_xact_lock({MERGE_LOCK}, current_schema()::regnamespace::oid::integer)")
-    connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
+    connection.execute(f"LOCK TABLE {locked} IN SHARE ROW EXCLUSIVE MODE")
 
 
 def clear(connection: Connection) -> None:
@@ -168,17 +168,21 @@ def clear(connection: Connection) -> None:
         connection.execute(f"DELETE FROM {table}")
 
 
-def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
-    """Analyse the next records that are not in the index; return the last row, or -1 if there are no more."""
+def not_indexed(connection: Connection, after: int) -> list[int]:
+    """The next rows that are not in the index, as many as one transaction may analyse."""
     sizes: list[Any] = connection.execute(
         "SELECT row, octet_length(title) + octet_length(text) FROM records"
         " WHERE forgotten_at IS NULL AND row > %s AND NOT EXISTS (SELECT 1 FROM documents"
-        " WHERE documents.row = records.row) ORDER BY row LIMIT %s",
+        " WHERE documents.row = records.row AND documents.scope = records.scope) ORDER BY row LIMIT %s",
         (after, REINDEX_BATCH),
     ).fetchall()
-    if not sizes:
+    return [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS), [])]
+
+
+def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
+    """Analyse the next records that are not in the index; return the last row, or -1 if there are no more."""
+    if not (batch := not_indexed(connection, after)):
         return -1
-    batch = [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS))]
     rows = connection.execute(
         "SELECT row, scope, title, text FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)"
         " ORDER BY id FOR UPDATE",

@@ -18,8 +18,8 @@ from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
 from recollect.stores.postgres.additions import CHANNEL, Additions, insertion, lock_folds
 from recollect.stores.postgres.connections import Connection, Cursors, run
-from recollect.stores.postgres.database import DIALECT, PostgresDatabase, set_scope
-from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
+from recollect.stores.postgres.database import DIALECT, PostgresDatabase
+from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
 from recollect.stores.postgres.vectors import save_vectors
@@ -80,6 +80,12 @@ class Rows(ledger.Table):
         self._buffer: dict[str, Record] = {}
         self._buffered_texts: set[bytes] = set()
         self._events: list[tuple[str, str, int | None, str]] = []
+
+    @staticmethod
+    def preparation(changes: Sequence[Change]) -> list[Condition]:
+        """Statements that lock the texts of some changes, and ask which ids and texts are new."""
+        known: Condition = (_KNOWN, [list(merged_texts(changes)), list(set(ids_of(changes)))])
+        return [lock_folds(merged_texts(changes)), known, *map(find_scope, scopes_of(changes))]
 
     def learn(
         self, changes: Sequence[Change], known: psycopg.Cursor[TupleRow], *numbers: psycopg.Cursor[TupleRow]
@@ -178,14 +184,11 @@ class Rows(ledger.Table):
 
     def _scope(self, scope: Scope) -> int:
         if scope not in self._scopes:
-            self._scopes[scope] = scope_number(self.connection, scope)
+            self._scopes[scope] = self._scope_number(scope)
         return self._scopes[scope]
 
-
-def preparation(changes: Sequence[Change]) -> list[Condition]:
-    """Statements that lock the texts of some changes, and ask which ids and texts are new."""
-    known: Condition = (_KNOWN, [list(merged_texts(changes)), list(set(ids_of(changes)))])
-    return [lock_folds(merged_texts(changes)), known, *map(find_scope, scopes_of(changes))]
+    def _scope_number(self, scope: Scope) -> int:
+        return scope_number(self.connection, scope)
 
 
 def scopes_of(changes: Iterable[Change]) -> list[Scope]:
@@ -214,6 +217,7 @@ class PostgresRecords(SqlRecords):
     """Reads and changes the records of one store. With a `scope`, all transactions act as that scope."""
 
     _database: PostgresDatabase
+    _table: type[Rows] = Rows
 
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords, scope: Scope | None = None) -> None:
         super().__init__(database, scope)
@@ -256,14 +260,14 @@ class PostgresRecords(SqlRecords):
         if self._database.row_security():
             first, work = [lock_folds(merged_texts(changes))], partial(self._apply_by_scope, groups, writer)
         else:
-            first, work = preparation(changes), partial(self._apply, changes, writer)
-        return self._database.write(work, self._scope, first=[*LOCK_LANGUAGE, *first], notify=CHANNEL)
+            first, work = self._table.preparation(changes), partial(self._apply, changes, writer)
+        return self._database.write(work, self._scope, first=[*self._keywords.lock, *first], notify=CHANNEL)
 
     def _apply(
         self, changes: Sequence[Change], writer: IndexWriter, connection: Connection, *first: psycopg.Cursor[TupleRow]
     ) -> list[Record]:
         _, language, _, *prepared = first
-        return _made(Rows(connection, writer.by(self._keywords.locked_language(language))), changes, prepared)
+        return _made(self._table(connection, writer.by(self._keywords.locked_language(language))), changes, prepared)
 
     def _apply_by_scope(
         self,
@@ -277,8 +281,9 @@ class PostgresRecords(SqlRecords):
         stored: list[Record] = []
         for scope, some in groupby(groups, lambda group: _scope_of(group, self._scope)):
             changes = list(chain.from_iterable(some))
-            _, _, *prepared = run(connection, [(set_scope(scope), ()), *preparation(changes)])
-            stored += _made(Rows(connection, writer), changes, prepared)
+            naming = self._database.naming(scope, connection)
+            _, *prepared = run(connection, [*naming, *self._table.preparation(changes)])[len(naming) :]
+            stored += _made(self._table(connection, writer), changes, prepared)
         return stored
 
 

@@ -15,7 +15,7 @@ from recollect.querylang import has_phrase, is_word, needed_terms, term_of
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.postings import term_key
-from recollect.stores.rows import Condition, all_of, from_row, meta, of_time, unusual_origins, visible_to
+from recollect.stores.rows import Condition, Located, all_of, from_row, meta, of_time, unusual_origins, visible_to
 from recollect.types import Filter, Hit, Record, Scope
 from recollect.types.search import RankedRows
 
@@ -57,8 +57,15 @@ def in_scopes(where: Filter) -> Condition:
     """The scopes that a filter admits, as a condition on the column of any table."""
     if where.any_scope:
         return "true", []
+    if isinstance(where, Located):
+        return "scope = ANY(%s)", [list(where.numbers)]
     condition, values = visible_to(where.scope)
     return f"scope = ANY(ARRAY(SELECT scope FROM scopes WHERE {condition}))", values
+
+
+def located(where: Filter) -> Condition:
+    """The same where statements must name the scopes of rows; elsewhere the numbers of the rows are enough."""
+    return in_scopes(where) if isinstance(where, Located) else ("true", [])
 
 
 def selects_rows(where: Filter) -> bool:
@@ -100,8 +107,8 @@ def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) 
 
 def row_reader(database: PostgresDatabase, where: Filter, *, replica: bool) -> RowReader:
     """Reads the records of rows that a search has found, if the filter still lets them through."""
-    select = DIALECT.select.replace("SELECT", "SELECT records.row,", 1)
-    condition, values = DIALECT.matching(where)
+    select = database.dialect.select.replace("SELECT", "SELECT records.row,", 1)
+    condition, values = database.dialect.matching(where)
 
     def read(rows: Sequence[int]) -> Mapping[int, Record]:
         with database.read(where.scope, replica=replica) as connection:

@@ -61,9 +61,10 @@ def _check_server(connection: Connection) -> None:
 
 def _apply(connection: Connection, schema: str, number: int) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+    if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
     connection.execute(
-        f"CREATE SCHEMA IF NOT EXISTS {schema}; CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public;"
-        " CREATE TABLE IF NOT EXISTS migrations"
+        f"CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE IF NOT EXISTS migrations"
         " (number integer PRIMARY KEY, name text NOT NULL, at timestamptz NOT NULL)"
     )
     if connection.execute("SELECT 1 FROM migrations WHERE number = %s", (number,)).fetchone():

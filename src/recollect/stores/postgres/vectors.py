@@ -15,7 +15,7 @@ from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import PostgresDatabase
-from recollect.stores.postgres.rows import COLUMNS, FilteredRows, filtered_rows, ranked_rows, row_reader
+from recollect.stores.postgres.rows import COLUMNS, FilteredRows, filtered_rows, located, ranked_rows, row_reader
 from recollect.stores.rows import Condition, check_dimension, passage_hash, stored_pairs
 from recollect.types import Filter, Matrix, RankedList, Scope, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
@@ -66,13 +66,15 @@ class PostgresSpaces(SqlSpaces):
 
     def _cleared(self, connection: Connection, number: int) -> None:
         # While the table is filled again nobody may add a record, which would then be in it twice or not at all.
-        connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
         connection.execute(f"TRUNCATE vectors_{number}")
         add_rows(connection, number)
 
 
 class PostgresVectors(VectorIndex):
     """Vector search in one space."""
+
+    _embedded = "records JOIN embeddings USING (passage)"
 
     def __init__(self, database: PostgresDatabase, space: VectorSpace, number: int) -> None:
         self._database = database
@@ -98,7 +100,8 @@ class PostgresVectors(VectorIndex):
             wanted = depth
             while True:
                 rows, more = self._nearest(connection, visible, vector, wanted)
-                entries, duplicates = ranked_rows(self._measured(connection, rows, vector)[:wanted], depth, read)
+                measured = self._measured(connection, rows, vector, located(where))
+                entries, duplicates = ranked_rows(measured[:wanted], depth, read)
                 if len(entries) >= depth or not more:
                     break
                 wanted *= 4
@@ -106,20 +109,22 @@ class PostgresVectors(VectorIndex):
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         with self._database.read(self.scope) as connection:
+            condition, values = self._database.with_ids(connection, ids)
             rows = connection.cursor(binary=True).execute(
-                "SELECT id, vector FROM records JOIN embeddings USING (passage) WHERE space = %s AND id = ANY(%s)",
-                (self._number, list(ids)),
+                f"SELECT id, vector FROM {self._embedded} WHERE space = %s AND {condition}",
+                [self._number, *values],
             )
             return {key: _unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         with self._database.read(where.scope if where else self.scope) as connection:
             condition, values = filtered_rows(connection, where).condition if where else ("true", [])
+            among, numbers = located(where) if where else ("true", [])
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM records"
                 f" WHERE row IN (SELECT row FROM {self._table} WHERE vector IS NULL AND {condition}"
-                " ORDER BY row DESC LIMIT %s)",
-                [*values, limit],
+                f" ORDER BY row DESC LIMIT %s) AND {among}",
+                [*values, limit, *numbers],
             )
             return [passage for (passage,) in rows]
 
@@ -187,13 +192,15 @@ class PostgresVectors(VectorIndex):
         )
         return [row for (row,) in rows]
 
-    def _measured(self, connection: Connection, rows: list[int], vector: Vector) -> list[tuple[Any, ...]]:
+    def _measured(
+        self, connection: Connection, rows: list[int], vector: Vector, among: Condition
+    ) -> list[tuple[Any, ...]]:
         """(row, cosine, *`COLUMNS`) in their exact order: cosine in full precision, newest, id."""
         cursor = connection.cursor(binary=True)
         found: list[Any] = cursor.execute(
-            f"SELECT embeddings.vector, row, {COLUMNS} FROM records JOIN embeddings USING (passage)"
-            ' WHERE space = %s AND row = ANY(%s) ORDER BY time DESC, id COLLATE "C"',
-            (self._number, rows),
+            f"SELECT embeddings.vector, row, {COLUMNS} FROM {self._embedded}"
+            f' WHERE space = %s AND row = ANY(%s) AND {among[0]} ORDER BY time DESC, id COLLATE "C"',
+            [self._number, rows, *among[1]],
         ).fetchall()
         if not found:
             return []

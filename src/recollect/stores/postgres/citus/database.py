@@ -1,0 +1,113 @@
+"""The coordinator of a cluster: scopes by number in every statement, and what row-level security needs there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import fields
+
+from recollect.dataclass import dataclass
+from recollect.stores.postgres.connections import Connection, run
+from recollect.stores.postgres.database import DIALECT, PostgresDatabase
+from recollect.stores.postgres.rows import find_scope
+from recollect.stores.rows import (
+    Condition,
+    Dialect,
+    Located,
+    visible_to,
+)
+from recollect.types import (
+    GLOBAL,
+    Filter,
+    Scope,
+)
+
+OWN = "scope = ANY(string_to_array(current_setting('recollect.scopes', true), ',')::integer[])"
+"""Row-level security where no policy may have a subquery: the transaction lists the numbers of its scopes."""
+
+
+@dataclass(frozen=True)
+class ClusterDialect(Dialect):
+    """Conditions that name scopes by their numbers, which are looked up."""
+
+    database: ClusterDatabase | None = None
+
+    def admitting(self, where: Filter) -> Condition:
+        return super().admitting(self.database.located(where) if self.database else where)
+
+
+class ClusterDatabase(PostgresDatabase):
+    """The coordinator of a cluster."""
+
+    locked = "scopes"  # on the coordinator: a lock on a distributed table asks every worker
+    TABLE_SIZE = "SELECT citus_total_relation_size(%s)"
+    SIZE = (
+        f"SELECT ({PostgresDatabase.SIZE}) + (SELECT coalesce(sum(citus_total_relation_size(oid, false)), 0)"
+        " FROM pg_dist_partition JOIN pg_class ON oid = logicalrelid WHERE relnamespace = %(schema)s::regnamespace"
+        " AND partmethod = 'h')"
+    )
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        super().__init__(url, read_only=read_only)
+        values = {field.name: getattr(DIALECT, field.name) for field in fields(DIALECT)}
+        self.dialect = ClusterDialect(**{**values, "records": "records", "lock": "", "database": self})
+        self.row_security()
+
+    def naming(self, scope: Scope | None, connection: Connection | None = None) -> list[Condition]:
+        """Row-level security on the workers has no table of scopes: the transaction lists the numbers of its own."""
+        named = super().naming(scope)
+        if not self._row_security:
+            return named
+        with contextlib.nullcontext(connection) if connection else self.read(scope) as open_connection:
+            run(open_connection, named)
+            return [*named, list_scopes(self.numbers(open_connection, scope or GLOBAL))]
+
+    def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
+        connection = super()._begin(stack, scope, replica)
+        if self._row_security:
+            run(connection, self.naming(scope, connection))
+        return connection
+
+    def located(self, where: Filter) -> Filter:
+        """A filter that knows the numbers of its scopes, unless it admits every scope."""
+        if where.any_scope or isinstance(where, Located):
+            return where
+        with self.read(where.scope) as connection:
+            numbers = self.numbers(connection, where.scope)
+        return Located(**{field.name: getattr(where, field.name) for field in fields(where)}, numbers=numbers)
+
+    @staticmethod
+    def numbers(connection: Connection, scope: Scope) -> tuple[int, ...]:
+        """The numbers of the scopes that a caller can see."""
+        condition, values = visible_to(scope)
+        rows = connection.execute(f"SELECT scope FROM scopes WHERE {condition} ORDER BY scope", values)
+        return tuple(number for (number,) in rows)
+
+    def with_ids(self, connection: Connection, ids: Sequence[str]) -> Condition:
+        rows = connection.execute("SELECT scope, earlier FROM ids WHERE id = ANY(%s)", (list(ids),))
+        scopes = {number for scope, earlier in rows for number in (scope, *(earlier or ()))}
+        return "scope = ANY(%s) AND id = ANY(%s)", [sorted(scopes), list(ids)]
+
+    def _prepare(self) -> str:
+        # One connection to each worker, so that a transaction sees what it wrote; settings follow it there.
+        return (
+            "SET citus.multi_shard_modify_mode TO sequential; SET citus.propagate_set_commands TO local;"
+            f" {super()._prepare()}"
+        )
+
+
+def list_scopes(numbers: Sequence[int]) -> Condition:
+    """The statement that names the scopes of a transaction to row-level security."""
+    return f"SET LOCAL recollect.scopes TO '{','.join(map(str, numbers))}'", ()
+
+
+def scope_number(connection: Connection, scope: Scope) -> int:
+    """The number of a scope, which is created in the shard of its user if it is new."""
+    find, parameters = find_scope(scope)
+    while (row := connection.execute(find, parameters).fetchone()) is None:
+        connection.execute(
+            'INSERT INTO scopes (scope, "user", agent, session) VALUES (place_scope(%s), %s, %s, %s)'
+            " ON CONFLICT DO NOTHING",
+            (scope.user, scope.user, scope.agent, scope.session),
+        )
+    return int(row[0])

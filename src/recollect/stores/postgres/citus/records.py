@@ -1,0 +1,349 @@
+"""Changes to the records of a distributed store. Each statement goes to the shard of one scope."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.rows import TupleRow
+
+from recollect.stores.ledger import RecordState
+from recollect.stores.postgres.additions import Additions, lock_folds
+from recollect.stores.postgres.citus.database import ClusterDatabase, list_scopes, scope_number
+from recollect.stores.postgres.citus.keywords import DOCUMENT, TALLY, ClusterKeywords
+from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, save_vectors
+from recollect.stores.postgres.connections import Connection, run
+from recollect.stores.postgres.database import DIALECT
+from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE
+from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
+from recollect.stores.postgres.rows import find_scope
+from recollect.stores.records import to_event
+from recollect.stores.rows import (
+    COLUMNS,
+    Condition,
+    Located,
+    from_row,
+    micros,
+    passage_hash,
+    reader,
+    to_row,
+)
+from recollect.types import (
+    Change,
+    Event,
+    Filter,
+    Put,
+    Record,
+    Scope,
+    now,
+)
+from recollect.types.records import SaveVectors
+
+MERGE_CHANCE = 500  # one change in so many merges the new records of its scope into the blocks
+
+_RECORD = (*COLUMNS, "scope", "length", "row", '"user"', "agent", "session")
+
+_INSERT = f"INSERT INTO records ({', '.join(_RECORD)}) VALUES ({', '.join(['%s'] * len(_RECORD))})"
+
+_EVENT = "INSERT INTO history (row, scope, id, action, at, detail) VALUES (%s, %s, %s, %s, %s, %s)"
+
+_REPLACE = (
+    f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{column} = %s' for column in COLUMNS)}, length = %s"
+    " WHERE scope = %s AND row = %s"
+)
+
+_ERASE = (
+    "UPDATE records SET text = '', title = '', category = NULL, tags = '{}', source = NULL, path = NULL,"
+    " first_line = NULL, last_line = NULL, author = NULL, author_session = NULL, place = NULL, fold = '',"
+    " passage = '' WHERE scope = %s AND row = %s"
+)
+
+_DROP_ORPHAN = (
+    "DELETE FROM embeddings WHERE scope = ANY(%s) AND passage = %s AND NOT EXISTS (SELECT 1 FROM records"
+    " WHERE records.scope = embeddings.scope AND records.passage = embeddings.passage)"
+)
+
+
+class ClusterRows(Rows):
+    """The steps of changes in one transaction. A record is locked by its row in `ids`."""
+
+    dialect = replace(DIALECT, records="records", lock="")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._places: dict[str, tuple[int, int]] = {}  # row and scope of each id
+        self._scope_of: dict[int, int] = {}
+
+    @staticmethod
+    def preparation(changes: Sequence[Change]) -> list[Condition]:
+        places = "SELECT id, row, scope FROM ids WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+        return [
+            lock_folds(merged_texts(changes)),
+            ("SELECT ARRAY(SELECT space FROM spaces ORDER BY space)", []),
+            (places, [list(set(ids_of(changes)))]),
+            *map(find_scope, scopes_of(changes)),
+        ]
+
+    def learn(
+        self, changes: Sequence[Change], known: psycopg.Cursor[TupleRow], *others: psycopg.Cursor[TupleRow]
+    ) -> None:
+        places, *numbers = others
+        (self._spaces,) = known.fetchone() or ([],)
+        for key, row, scope in places:
+            self._remember(key, row, scope)
+        self._new_ids = set(ids_of(changes)) - self._places.keys()
+        found = zip(scopes_of(changes), numbers, strict=True)
+        self._scopes = {scope: int(row[0]) for scope, cursor in found if (row := cursor.fetchone())}
+        folds, stored = merged_texts(changes), set[bytes]()
+        if folds and self._scopes:
+            same = "SELECT DISTINCT fold FROM records WHERE scope = ANY(%s) AND fold = ANY(%s)"
+            rows = self.connection.execute(same, (list(self._scopes.values()), list(folds)))
+            stored = {bytes(fold) for (fold,) in rows}
+        self._new_texts = folds - stored
+
+    def flush(self) -> None:
+        records = [self._buffer[key] for key in sorted(self._buffer)]
+        scopes = [self._scope(record.scope) for record in records]
+        with self.connection.pipeline():
+            insert = "INSERT INTO ids (id, scope) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING row"
+            cursors = [
+                self.connection.execute(insert, (record.id, scope))
+                for record, scope in zip(records, scopes, strict=True)
+            ]
+        rows = [cursor.fetchone() for cursor in cursors]
+        self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
+        with self.connection.pipeline():
+            for record, scope, row in zip(records, scopes, rows, strict=True):
+                number = int(row[0]) if row else 0
+                self._remember(record.id, number, scope)
+                self._insert(record, number, scope)
+        merged = [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
+        for scope in merged:
+            merge_tallies(self.connection, scope)
+        events = [(*self._place(key), key, *event) for key, *event in self._events]
+        with self.connection.pipeline():
+            for event in events:
+                self.connection.execute(_EVENT, event)
+        self._new_ids -= self._buffer.keys()
+        self._new_texts -= self._buffered_texts
+        for buffer in (self._buffer, self._buffered_texts, self._events):
+            buffer.clear()
+
+    def look(self, key: str) -> RecordState | None:
+        if key in self._buffer:
+            self.flush()
+        if key in self._new_ids or (place := self._find(key)) is None:
+            return None
+        select = self.dialect.select.replace(" FROM", ", forgotten_at, passage FROM", 1)
+        row = self.connection.execute(f"{select} WHERE scope = %s AND id = %s", (place[1], key)).fetchone()
+        if row is None:
+            return None
+        *columns, forgotten, passage = row
+        return RecordState(from_row(columns), forgotten is not None, not passage)
+
+    def twin(self, record: Record) -> Record | None:
+        if record.text_hash in self._buffered_texts:
+            self.flush()
+        if record.text_hash in self._new_texts or record.scope not in self._scopes:
+            return None
+        where = Located(scope=record.scope, kinds=(record.kind,), numbers=(self._scopes[record.scope],))
+        condition, values = self.dialect.matching(where)
+        same = self.connection.execute(
+            f"SELECT id FROM records WHERE {condition} AND fold = %s", [*values, record.text_hash]
+        )
+        for (key,) in same.fetchall():
+            state = self.look(key)  # locks it; it may have been changed before that
+            if state and not state.forgotten and state.record.text_hash == record.text_hash:
+                return state.record
+        return None
+
+    def replace(self, record: Record, before: Record) -> None:
+        row, (number, held) = self.row(record.id), self._place(record.id)
+        scope, terms = self._scope(record.scope), self.writer.terms(record)
+        self._new_texts.discard(record.text_hash)
+        self.unindex(row)
+        if scope != held:  # the id of a purged record
+            self.connection.execute("DELETE FROM records WHERE scope = %s AND row = %s", (held, number))
+            self.connection.execute(
+                "UPDATE ids SET scope = %s, earlier = array_append(earlier, %s) WHERE id = %s", (scope, held, record.id)
+            )
+            self._remember(record.id, number, scope)
+            self._insert(record, number, scope)
+            return
+        with self.connection.pipeline():
+            self.connection.execute(_REPLACE, [*to_row(record), terms.length, scope, row])
+            self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage_hash(before.passage)))
+            self._index(record, row, scope)
+
+    def supersede(self, key: str, by: str | None, at: Any) -> None:
+        self.flush()
+        _, scope = self._place(key)
+        update = "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE scope = %s AND id = %s"
+        self.connection.execute(update, (by, micros(at), scope, key))
+
+    def hide(self, row: int) -> None:
+        self.unindex(row)
+        update = "UPDATE records SET forgotten_at = %s WHERE scope = %s AND row = %s"
+        self.connection.execute(update, (micros(now()), self._scope_of[row], row))
+
+    def unindex(self, row: int) -> None:
+        key = (self._scope_of[row], row)
+        found = self.connection.execute(
+            "SELECT terms, merged FROM documents WHERE scope = %s AND row = %s", key
+        ).fetchone()
+        live = "SELECT length FROM records WHERE scope = %s AND row = %s AND forgotten_at IS NULL"
+        length = self.connection.execute(live, key).fetchone()
+        with self.connection.pipeline():
+            if found:
+                self.connection.execute("DELETE FROM documents WHERE scope = %s AND row = %s", key)
+            if found and found[1]:
+                removal = "INSERT INTO removals (scope, row, terms) VALUES (%s, %s, %s::text[])"
+                self.connection.execute(removal, (*key, found[0]))
+            if length:
+                self.connection.execute(TALLY, (key[0], -1, -length[0]))
+            for space in self._spaces:
+                self.connection.execute(f"DELETE FROM vectors_{space} WHERE scope = %s AND row = %s", key)
+
+    def erase(self, row: int) -> None:
+        scope = self._scope_of[row]
+        passage = self.connection.execute(
+            "SELECT passage FROM records WHERE scope = %s AND row = %s", (scope, row)
+        ).fetchone()
+        with self.connection.pipeline():
+            self.connection.execute(_ERASE, (scope, row))
+            self.connection.execute("UPDATE history SET detail = '{}' WHERE scope = %s AND row = %s", (scope, row))
+            self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage[0] if passage else b""))
+
+    def row(self, key: str) -> int:
+        self.flush()
+        return self._place(key)[0]
+
+    def last(self, key: str) -> int | None:
+        self.flush()
+        if (place := self._find(key)) is None:
+            return None
+        row = self.connection.execute(
+            "SELECT max(seq) FROM history WHERE scope = %s AND id = %s", (place[1], key)
+        ).fetchone()
+        return None if row is None or row[0] is None else int(row[0])
+
+    def save(self, change: SaveVectors) -> None:
+        self.check_space(change.space)
+        self.flush()
+        save_vectors(self.connection, change.space, change.vectors, sorted(self._scopes.values()))
+
+    def _insert(self, record: Record, row: int, scope: int) -> None:
+        parts = (record.scope.user, record.scope.agent, record.scope.session)
+        length = self.writer.terms(record).length
+        self.connection.execute(_INSERT, [*to_row(record), scope, length, row, *parts])
+        self._index(record, row, scope)
+
+    def _index(self, record: Record, row: int, scope: int) -> None:
+        """Add a record to all indexes."""
+        terms = self.writer.terms(record)
+        values = (row, scope, terms.length, list(terms.counts), list(terms.counts.values()))
+        self.connection.execute(DOCUMENT, values)
+        self.connection.execute(TALLY, (scope, 1, terms.length))
+        for space in self._spaces:
+            self.connection.execute(f"INSERT INTO vectors_{space} (row, scope) VALUES (%s, %s)", (row, scope))
+            attach_vectors(self.connection, space, [passage_hash(record.passage)], [scope])
+
+    def _remember(self, key: str, row: int, scope: int) -> None:
+        self._places[key] = (row, scope)
+        self._scope_of[row] = scope
+
+    def _find(self, key: str) -> tuple[int, int] | None:
+        """The row and scope of a record that there is, which is locked."""
+        if key not in self._places:
+            place = "SELECT row, scope FROM ids WHERE id = %s FOR UPDATE"
+            if (found := self.connection.execute(place, (key,)).fetchone()) is None:
+                return None
+            self._remember(key, *found)
+        return self._places[key]
+
+    def _place(self, key: str) -> tuple[int, int]:
+        if (place := self._find(key)) is None:
+            raise pg.SerializationFailure("a record that was there is gone")
+        return place
+
+    def _refuse_taken(self, ids: Sequence[str]) -> None:
+        if ids:
+            super()._refuse_taken(ids)
+
+    def _scope_number(self, scope: Scope) -> int:
+        number = scope_number(self.connection, scope)
+        (listed,) = self.connection.execute("SELECT current_setting('recollect.scopes', true)").fetchone() or ("",)
+        run(self.connection, [list_scopes([*map(int, filter(None, (listed or "").split(","))), number])])
+        return number
+
+
+class ClusterAdditions(Additions):
+    """A new record needs several statements there."""
+
+    def add(self, put: Put, space: int | None = None, vector: bytes = b"") -> Record | None:  # noqa: ARG002
+        return None
+
+    def tidy(self, changes: int) -> None:
+        """The scopes of the changes are merged instead."""
+
+
+class ClusterRecords(PostgresRecords):
+    """Reads and changes the records of a distributed store."""
+
+    _database: ClusterDatabase
+    _keywords: ClusterKeywords
+    _table = ClusterRows
+
+    def __init__(self, database: ClusterDatabase, keywords: ClusterKeywords) -> None:
+        super().__init__(database, keywords)
+        self._additions = ClusterAdditions(database, keywords)
+
+    def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
+        condition, values = self._database.dialect.matching(where) if where else ("forgotten_at IS NULL", [])
+        with self._database.read(reader(self._scope, where)) as connection:
+            named, numbers = self._database.with_ids(connection, ids)
+            rows = connection.execute(
+                f"{self._database.dialect.select} WHERE {condition} AND {named}", [*values, *numbers]
+            )
+            records = {record.id: record for record in map(from_row, rows)}
+        return [records[key] for key in ids if key in records]
+
+    def history(self, record_id: str) -> list[Event]:
+        with self._database.read(self._scope) as connection:
+            named, values = self._database.with_ids(connection, [record_id])
+            events = f"SELECT seq, id, action, at, detail FROM history WHERE {named} ORDER BY seq"
+            return [to_event(row) for row in connection.execute(events, values)]
+
+    def scope_of(self, record_id: str) -> Scope | None:
+        with self._database.read(self._scope) as connection:
+            named, values = self._database.with_ids(connection, [record_id])
+            scope = f'SELECT "user", agent, session FROM records WHERE {named} AND passage <> %s'
+            row = connection.execute(scope, [*values, b""]).fetchone()
+        return None if row is None else Scope(*row)
+
+    def _write(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
+        stored = super()._write(groups)
+        if stored and not any(isinstance(change, SaveVectors) for group in groups for change in group):
+            passages = [passage_hash(record.passage) for record in stored]
+            self._database.try_write(partial(adopt_vectors, passages=passages), self._scope)
+        for scope, count in Counter(record.scope for record in stored).items():
+            if random.randrange(MERGE_CHANCE) < count:  # noqa: S311  (not a secret)
+                self._keywords.merge_scope(scope)
+        return stored
+
+
+def merge_tallies(connection: Connection, scope: int) -> None:
+    """One tally of a scope in place of many."""
+    tallies = connection.execute(
+        "SELECT number, records, length FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED", (scope,)
+    ).fetchall()
+    if len(tallies) > 1:
+        numbers, records, lengths = zip(*tallies, strict=True)
+        connection.execute("DELETE FROM tallies WHERE scope = %s AND number = ANY(%s)", (scope, list(numbers)))
+        connection.execute(TALLY, (scope, sum(records), sum(lengths)))

@@ -1,0 +1,173 @@
+"""Vectors in a distributed store, each once for every scope that has its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from recollect.errors import StoreError
+from recollect.stores.postgres.citus.database import OWN, ClusterDatabase
+from recollect.stores.postgres.connections import CONNECTION_LOST, Connection
+from recollect.stores.postgres.vectors import (
+    SAVE_BATCH,
+    PostgresSpaces,
+    PostgresVectors,
+    add_rows,
+    create_index,
+    literal,
+)
+from recollect.stores.rows import (
+    stored_pairs,
+)
+from recollect.types import (
+    Filter,
+    Matrix,
+    RankedList,
+    Vector,
+    VectorSpace,
+)
+
+NOBODY = 0
+"""The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
+
+
+def save_vectors(
+    connection: Connection, space: int, vectors: Sequence[tuple[bytes, bytes]], scopes: Sequence[int] | None
+) -> None:
+    """Save vectors by the hashes of their texts in the scopes that have these texts, or in some of them."""
+    among, numbers = ("true", []) if scopes is None else ("scope = ANY(%s)", [list(scopes)])
+    values = dict(vectors)
+    owners = connection.execute(
+        f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}", [list(values), *numbers]
+    ).fetchall()
+    if scopes is None:  # a vector may be there before its record
+        owners += [(NOBODY, passage) for passage in values.keys() - {bytes(passage) for _, passage in owners}]
+    if not owners:
+        return
+    rows = [(scope, space, passage, literal(np.frombuffer(values[bytes(passage)], "<f4"))) for scope, passage in owners]
+    places = ", ".join(["(%s, %s, %s, %s::vector)"] * len(rows))
+    connection.execute(
+        f"INSERT INTO embeddings (scope, space, passage, vector) VALUES {places} ON CONFLICT DO NOTHING",
+        [value for row in rows for value in row],
+    )
+    attach_vectors(connection, space, list(values), sorted({scope for scope, _ in owners}))
+
+
+def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
+    """Give new records the vectors that records of other scopes have, or that were there before."""
+    for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space").fetchall():
+        missing = connection.execute(
+            f"SELECT DISTINCT passage FROM records JOIN vectors_{space} AS held USING (scope, row)"
+            " WHERE held.vector IS NULL AND passage = ANY(%s)",
+            (list(passages),),
+        ).fetchall()
+        found = connection.cursor(binary=True).execute(
+            "SELECT DISTINCT ON (passage) passage, vector FROM embeddings WHERE space = %s AND passage = ANY(%s)"
+            " ORDER BY passage, scope",
+            (space, [passage for (passage,) in missing]),
+        ).fetchall()  # fmt: skip
+        if found:
+            pairs = [(bytes(passage), _packed(vector)) for passage, vector in found]
+            save_vectors(connection, space, pairs, None)
+            keys = [passage for passage, _ in pairs]
+            connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (NOBODY, keys))
+
+
+def _packed(vector: bytes) -> bytes:
+    """A vector from pgvector's binary format: two short integers, then big-endian floats."""
+    return np.frombuffer(bytes(vector)[4:], ">f4").astype("<f4").tobytes()
+
+
+def attach_vectors(connection: Connection, space: int, passages: Sequence[bytes], scopes: Sequence[int]) -> None:
+    """Give records of some scopes the vectors of their texts, where these are stored."""
+    connection.execute(
+        f"UPDATE vectors_{space} AS held SET vector = embeddings.vector::halfvec, settled = true"
+        " FROM records JOIN embeddings USING (scope, passage) WHERE held.scope = ANY(%s) AND records.scope = ANY(%s)"
+        " AND embeddings.scope = ANY(%s) AND held.scope = records.scope AND held.row = records.row"
+        " AND space = %s AND passage = ANY(%s) AND held.vector IS NULL",
+        [list(scopes), list(scopes), list(scopes), space, list(passages)],
+    )
+
+
+class ClusterVectors(PostgresVectors):
+    """Vector search in one space of a distributed store."""
+
+    _database: ClusterDatabase
+    _embedded = "records JOIN embeddings USING (scope, passage)"
+    partitioned = True
+
+    def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
+        return super().search(vector, self._database.located(where), depth)
+
+    def missing(self, limit: int, where: Filter | None = None) -> list[str]:
+        return super().missing(limit, where and self._database.located(where))
+
+    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
+        return super().coverage(where and self._database.located(where))
+
+    def known(self, passages: Sequence[str]) -> set[str]:
+        try:
+            return super().known(passages)
+        except StoreError as error:
+            if not isinstance(error.__cause__, CONNECTION_LOST):
+                raise
+            return set()  # while a worker does not answer, a vector of another scope is computed again
+
+    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+        for start in range(0, len(passages), SAVE_BATCH):
+            part = slice(start, start + SAVE_BATCH)
+            pairs = stored_pairs(passages[part], vectors[part])
+            if self._database.row_security():
+                keys, values = zip(*pairs, strict=True)
+                literals = [literal(np.frombuffer(value, "<f4")) for value in values]
+                keep = ("SELECT keep_vectors(%s, %s::bytea[], %s::vector[])", [self._number, list(keys), literals])
+                self._database.write_at_once([keep])
+                continue
+            self._database.write(partial(save_vectors, space=self._number, vectors=pairs, scopes=None), self.scope)
+
+
+class ClusterSpaces(PostgresSpaces):
+    """The vector spaces of a distributed store."""
+
+    def count(self, space: VectorSpace) -> int:
+        with self._database.read() as connection:
+            vectors = "SELECT count(DISTINCT passage) FROM embeddings WHERE space = ANY(%s)"
+            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,))
+            row = connection.execute(vectors, ([each for (each,) in number],)).fetchone()
+            return int(row[0]) if row else 0
+
+    def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
+        return ClusterVectors(self._database, space, number)
+
+    def _create(self, connection: Connection, space: VectorSpace) -> int:
+        return create_space(connection, space)
+
+
+def create_space(connection: Connection, space: VectorSpace) -> int:
+    """Create a vector space, if it does not exist, and return its number."""
+    connection.execute(f"LOCK TABLE {ClusterDatabase.locked} IN SHARE ROW EXCLUSIVE MODE")
+    row = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
+    if row is None:
+        row = connection.execute(
+            "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
+            (space.fingerprint, space.embedder, space.dimension),
+        ).fetchone()
+        create_vectors(connection, int(row[0]) if row else 0, space.dimension)
+    return int(row[0]) if row else 0
+
+
+def create_vectors(connection: Connection, number: int, dimension: int) -> None:
+    """Create the table of a space."""
+    table = f"vectors_{number}"
+    connection.execute(
+        f"CREATE TABLE {table} (row bigint, scope integer, vector halfvec({dimension}),"
+        " settled boolean NOT NULL DEFAULT false, PRIMARY KEY (scope, row))"
+    )
+    connection.execute(f"SELECT create_distributed_table('{table}', 'scope', colocate_with := 'records')")
+    add_rows(connection, number)
+    connection.execute(f"CREATE INDEX {table}_missing ON {table} (scope, row) WHERE vector IS NULL")
+    create_index(connection, number, dimension)
+    connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    connection.execute(f"CREATE POLICY seen ON {table} USING ({OWN})")
