@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster
+from support.cluster import Cluster, programs
 from support.postgres import new_schemas
 
 from recollect.cli import main
 from recollect.stores.postgres.citus.layout import distribute
+
+NAMED = os.environ.get("RECOLLECT_TEST_CITUS", "")
+if not NAMED and programs() is None:
+    collect_ignore_glob = ["test_*.py"]  # `make cluster` builds the servers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,9 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster_url() -> Iterator[str]:
     """The coordinator of a cluster, perhaps of one that runs (RECOLLECT_TEST_CITUS is a URL)."""
-    named = os.environ.get("RECOLLECT_TEST_CITUS", "")
-    if "://" in named:
-        yield named
+    if "://" in NAMED:
+        yield NAMED
         return
     with contextlib.closing(Cluster()) as cluster:
         yield cluster.url
