@@ -66,6 +66,12 @@ class Vitals:
         for name, pid in self.pids.items():
             self.samples.setdefault(name, []).append(Sample.of(pid))
 
+    def retake(self) -> None:
+        """Look again: what is seen now takes the place of what was seen last."""
+        for samples in self.samples.values():
+            samples.pop()
+        self.take()
+
     def growth(self) -> dict[str, tuple[float, float, float]]:
         """For each process how much more it used in the last third of the time than in the middle one.
 
