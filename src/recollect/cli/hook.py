@@ -87,7 +87,7 @@ class SessionState:
     def claim(self, *question: str) -> bool:
         """Whether no other process answers the same question: a plugin and the settings may both have a hook.
 
-        The mark is an empty file. `save` removes it when it is old.
+        The mark is an empty file, which counts for some seconds. `save` removes it when it is old.
         """
         words = "\0".join((self.session, str(self.since), *question)).encode("utf-8", "surrogatepass")
         mark = self.place.with_name(blake2b(words, digest_size=16).hexdigest())
@@ -96,7 +96,9 @@ class SessionState:
             try:
                 mark.touch(exist_ok=not self.session)
             except FileExistsError:
-                return False
+                if time.time() - mark.stat().st_mtime <= SAME_PROMPT_SECONDS:
+                    return False
+                mark.touch()
         return True
 
     def is_new(self, record: Record) -> bool:

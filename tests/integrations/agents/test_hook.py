@@ -104,6 +104,17 @@ def test_two_hooks_answer_a_prompt_once(kept, submit):
     assert submit(kept, QUESTION, flags=f"{PATIENT} --kind fact --user ada").context
 
 
+def test_prompt_that_is_asked_again_later_is_answered(kept, submit):
+    """Seconds later it does not come from a second hook."""
+    question = "where is the spare oar of the boathouse?"
+    assert submit(kept, question).context
+    kept.add("The spare oar of the boathouse is behind the door.")
+    assert submit(kept, question).silent
+    for mark in kept.marks.iterdir():
+        os.utime(mark, (0, 0))
+    assert "oar" in submit(kept, question).context
+
+
 @pytest.mark.ci
 def test_what_the_session_said_itself_is_not_shown(kept, submit, begin):
     """It is in the context already, until that was compacted."""
