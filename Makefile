@@ -41,6 +41,7 @@ ALONE := tests/web/test_load.py  # compares times: nothing else may run beside i
 
 torture: $(VENV)/.dev .agents/.installed  # the long forms, under an hour on two cores; writes what was done into docs/guarantees.md
 	@rm -f .torture.jsonl
+	@tests/cluster/build.sh .cluster || echo "no servers with Citus (tests/cluster/build.sh says what they need): the tests of a cluster are left out"
 	@export TORTURE_REPORT=$(CURDIR)/.torture.jsonl; failed=0; \
 	$(BIN)/pytest -n 3 --dist loadgroup -m torture --timeout 7200 --durations 25 --ignore $(ALONE) || failed=1; \
 	$(BIN)/pytest -n 0 -m torture $(ALONE) || failed=1; \

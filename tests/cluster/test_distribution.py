@@ -45,6 +45,7 @@ def rows(place: str, statement: str) -> list[Any]:
         return connection.execute(statement).fetchall()
 
 
+SHARDS = "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = 'records'::regclass"
 SHARD = "get_shard_id_for_distribution_column('records', scope)"
 
 
@@ -109,8 +110,7 @@ def test_search_of_one_user_reads_its_shard_and_the_global_one(place: str, memor
             assert groups_of(place, remote) == {of_user[user], of_user[None]}
         remote.clear()
         assert len(other.search("heron", any_scope=True, limit=50).results) == 2 + 2 * len(USERS)
-        shards = rows(place, "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = 'records'::regclass")
-        assert [(len(groups_of(place, remote)),)] == shards
+        assert [(len(groups_of(place, remote)),)] == rows(place, SHARDS)
 
 
 def test_change_of_one_user_writes_its_shard_alone(place: str, memory: Memory, remote: list[str]) -> None:
@@ -212,8 +212,7 @@ def test_distribute_again_changes_nothing(place: str, memory: Memory, run: Run) 
     """The command says where the shards are."""
     assert memory.status()["records"]["total"]
     shards = json.loads(run("postgres", "distribute", "--store", place, "--json"))["shards"]
-    (count,) = rows(place, "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = 'records'::regclass")[0]
-    assert sum(shards.values()) == count
+    assert [(sum(shards.values()),)] == rows(place, SHARDS)
     assert max(shards.values()) - min(shards.values()) <= 1
 
 
@@ -225,6 +224,26 @@ def test_doctor_says_where_the_shards_are(place: str, memory: Memory, run: Run) 
     assert any(re.match(r"distributed in \d+ shards: \d+ on ", message) for message in messages)
     assert any("on the coordinator" in message and "scopes" in message for message in messages)
     assert [each for each in checks if each["state"] == "failure"] == []
+
+
+def test_large_scope_gets_a_shard_of_its_own(
+    place: str, memory: Memory, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the statement that `doctor` shows; nothing else changes for the user."""
+    for number in range(5):
+        memory.add(f"the large heron, number {number}", user=USERS[0])
+    monkeypatch.setattr(layout, "MAX_SCOPE", 5)
+    doctor = ("doctor", "--store", place, "--embedder", "hashing:64", "--json")
+    checks = json.loads(run(*doctor, codes=(0, 1)))["checks"]
+    (large,) = (each for each in checks if "more than a shard should have" in each["message"])
+    assert "has 6 records" in large["message"]
+    before = rows(place, SHARDS)
+    rows(place, large["mend"].partition(": ")[2])
+    assert rows(place, SHARDS) > before
+    found = memory.search("large heron", user=USERS[0], session="morning", limit=20).results
+    assert len(found) == 2 + 1 + 5
+    memory.add("the last heron", user=USERS[0])
+    assert len(memory.search("heron", any_scope=True, limit=50).results) == 2 + 2 * len(USERS) + 6
 
 
 def test_store_with_records_is_not_distributed(cluster_url: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from stores.test_parity import asked as asked  # noqa: PLC0414  (a fixture)
 from stores.test_parity import ranked, same_but_for_ties
+from support.tally import note
 
 from recollect import Memory
 from recollect.config import Settings
@@ -47,5 +48,6 @@ def test_file_and_cluster_answer_alike(
                     for memory in (file, cluster)
                 )
                 shared.append(len(first & second) / max(1, len(first)))
-    print(f"{len(records)} records, {len(questions)} questions: fused overlap {sum(shared) / len(shared):.4f}")  # noqa: T201
-    assert sum(shared) / len(shared) >= 0.98
+    overlap = sum(shared) / len(shared)
+    assert overlap >= 0.98
+    note("a file and a cluster", records=len(records), questions=len(questions), fused_overlap=overlap)

@@ -177,7 +177,8 @@ def _large_tenants(server: Server) -> Iterator[Finding]:
     large = "SELECT scope, sum(records) FROM tallies GROUP BY scope HAVING sum(records) > %s ORDER BY 2 DESC LIMIT 3"
     for scope, count in server.rows(large, MAX_SCOPE):
         message = f"the scope {scope} has {count:,} records, more than a shard should have"
-        mend = f"give it a shard of its own: SELECT isolate_tenant_to_new_shard('records', {scope}, 'CASCADE')"
+        isolate = f"isolate_tenant_to_new_shard('records', {scope}, 'CASCADE', shard_transfer_mode := 'block_writes')"
+        mend = f"give it a shard of its own (meanwhile users of the same shard cannot write): SELECT {isolate}"
         yield Finding("store", "warning", message, mend)
 
 
