@@ -261,7 +261,8 @@ def rate(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
 WEIGHT = 0.8  # the most that a reranker's score counts in the blended one; docs/reranking.md gives the reasons
 
 CERTAIN, AHEAD = 0.9, 0.4  # the confidence of a first result that needs no second look, and its lead over the next
-MOST_LOGIT = 50.0  # beyond it a probability is 0 or 1
+APART = 6.0  # logits from the worst to the best result; those in a script that a model cannot read are closer
+MOST_LOGIT = 30.0  # beyond it a probability is 0 or 1
 NOTHING = 1e-6  # a total so small that no factor can raise it: such results stay at the end
 
 
@@ -274,12 +275,17 @@ def is_certain(head: Sequence[Candidate]) -> bool:
 def share_of(scores: Sequence[float]) -> float:
     """How much a reranker counts: by how far its best result stands above the mean of them.
 
-    Where it finds all results alike, relevant or not, it has nothing to say about their order. Scores beyond 0 to 1 are
-    logits.
+    Where it finds all results alike, relevant or not, it has nothing to say about their order.
     """
-    if not all(0 <= score <= 1 for score in scores):
-        scores = [1 / (1 + math.exp(-max(-MOST_LOGIT, min(MOST_LOGIT, score)))) for score in scores]
-    return WEIGHT * max(0.0, max(scores) - math.fsum(scores) / len(scores))
+    likely = [1 / (1 + math.exp(-score)) for score in logits(scores)]
+    return WEIGHT * max(0.0, max(likely) - math.fsum(likely) / len(likely))
+
+
+def logits(scores: Sequence[float]) -> list[float]:
+    """A reranker's scores as logits, which they are unless all lie between 0 and 1."""
+    if all(0 <= score <= 1 for score in scores):
+        scores = [math.log((score or 1e-99) / ((1 - score) or 1e-99)) for score in scores]
+    return [max(-MOST_LOGIT, min(MOST_LOGIT, score)) for score in scores]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +336,8 @@ class Rerank:
 
     def _share(self, head: Sequence[Candidate], scores: Sequence[float]) -> float:
         """`share_of` the scores; among turns, of which few answer a question by themselves, as much as it may count."""
-        turns = sum(candidate.line < 0 for candidate in head)
-        return WEIGHT if 2 * turns > len(head) else share_of(scores)
+        turns, said = sum(candidate.line < 0 for candidate in head), logits(scores)
+        return WEIGHT if 2 * turns > len(head) and max(said) - min(said) > APART else share_of(scores)
 
 
 COMPARED_RESULTS = 50  # how many results are compared: two versions of a statement stand near each other

@@ -137,12 +137,14 @@ def test_missing_model_that_only_the_store_needs_is_reported(doctor, models, hub
 
 
 def test_reranker_is_checked_if_switched_on(doctor, settings, tmp_path, monkeypatch):
-    """Its files must be there; an unknown name is a failure. If nothing is set, it is said how to get it."""
+    """Its files must be there; an unknown name is a failure. If only the model is set, it is said how to get it."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
+    assert doctor()["reranker"]["message"].startswith("small-reranker")
+    settings('[search]\nrerank_model = "minilm-l12-reranker"\n')
     assert "recollect model fetch minilm-l12-reranker" in doctor()["reranker"]["message"]
     settings("[search]\nrerank = false\n")
     assert doctor()["reranker"]["message"] == "switched off"
-    settings("[search]\nrerank = true\n")
+    settings('[search]\nrerank = true\nrerank_model = "minilm-l12-reranker"\n')
     told = doctor()
     assert (told.code, told["reranker"]["state"]) == (1, "warning")
     assert told["reranker"]["mend"] == "recollect model fetch minilm-l12-reranker"

@@ -8,6 +8,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from support.agents import CHANGING, READING, WRITING, call, error
 
+from recollect.config import SearchOptions, Settings
 from recollect.memory.recall import FENCE
 from recollect.memory.shapes import answer_dict, brief_dict, recall_dict, record_dict
 
@@ -87,7 +88,8 @@ def test_life_of_a_fact_in_a_session(served):
 @pytest.mark.ci
 def test_results_have_the_json_of_the_command_line(served, open_memory):
     """Structured results equal `brief_dict` or, with `verbose`, `answer_dict`; `recall_dict` and `record_dict`."""
-    memory = open_memory()
+    (reranked := served.home / "reranked.toml").write_text("[search]\nrerank = true\n")  # however long it takes
+    memory = open_memory(settings=Settings(search=SearchOptions(rerank=True)))
     note = served.home / "note.md"
     note.write_text("# Garden\n\nThe spare key is under the blue pot.\n")
     memory.index(note)
@@ -100,7 +102,7 @@ def test_results_have_the_json_of_the_command_line(served, open_memory):
             client, "memory_get", id=kept.id
         )  # fmt: skip
 
-    brief, found, block, record = served.run(ask)
+    brief, found, block, record = served.run(ask, "--config", str(reranked))
     assert brief == brief_dict(memory.search("spare key"))
     assert shape(found) == shape(answer_dict(memory.search("spare key")))
     assert {"path", "lines", "freshness"} <= {key for result in found["results"] for key in result}

@@ -17,7 +17,7 @@ from support.timing import within
 
 from recollect import Memory
 from recollect.cli import main
-from recollect.config import Settings
+from recollect.config import SearchOptions, Settings
 from recollect.errors import ConfigError, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.onnx import OnnxEmbedder
@@ -147,10 +147,11 @@ def test_what_the_model_says_of_the_turns_around_counts():
 
 
 def test_model_counts_in_full_among_turns():
-    """Its share does not follow from its scores where most results are turns of a conversation."""
-    totals, scores = [0.9, 0.85, 0.8], [-9.0, -8.0, -5.0]
+    """Its share does not follow from its scores where most results are turns, unless it finds all of them alike."""
+    totals, scores = [0.9, 0.85, 0.8], [-9.0, -8.0, -2.5]
     assert [result.record.id for result in staged(totals, scores)] == ["r0", "r1", "r2"]
     assert reranked_turns(totals, scores, [101, 501, 901]) == ["r2", "r1", "r0"]
+    assert reranked_turns(totals, [8.0, 8.5, 9.0], [101, 501, 901]) == ["r0", "r1", "r2"]
 
 
 def test_equal_scores_keep_the_order():
@@ -290,7 +291,7 @@ def test_missing_reranker_without_network_is_reported(herons, tmp_path, monkeypa
     """With a hint, and the search answers."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "empty"))
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
-    answer = herons.search("heron", rerank=True)
+    answer = herons.search("heron", rerank=True, rerank_model="minilm-l12-reranker")
     assert ids(answer) == ids(herons.search("heron"))
     assert "offline: " in answer.trace.warnings[0]
     assert "recollect model fetch minilm-l12-reranker" in answer.trace.warnings[0]
@@ -407,8 +408,9 @@ def test_missing_reranker_of_a_model_is_announced_once(path, tmp_path, monkeypat
     """Nothing is fetched, and results are in the fused order."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "empty"))
     announced: list[str] = []
+    settings = Settings(search=SearchOptions(rerank_model="minilm-l12-reranker"))
     for _ in range(2):
-        with Memory.open(path, embedder="hashing:64", settings=Settings(), announce=announced.append) as memory:
+        with Memory.open(path, embedder="hashing:64", settings=settings, announce=announced.append) as memory:
             memory.add_many({"text": text} for text in ("A heron stands.", "A heron flies."))
             assert memory.recall("heron").warnings == ()
             assert memory.search("heron").results

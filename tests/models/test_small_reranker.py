@@ -54,10 +54,18 @@ def test_small_reranker_counts_in_a_search(bare, memory):
         {"id": "answer", "text": "Ann moved to Lisbon, a city in Portugal, last year."},
         {"id": "other", "text": "Tea is grown in the Azores by Ann."},
     ])  # fmt: skip
-    answer = memory.search("Which city did Ann move to?", rerank=True, rerank_model="small-reranker")
+    answer = memory.search("Which city did Ann move to?", rerank=True)
     assert not answer.trace.warnings
     factors = {result.record.id: result.factors["rerank"] for result in answer.results}
     assert factors["answer"] > factors["words"]
+
+
+def test_results_for_a_model_are_reranked_by_it(bare, memory):
+    """Nothing has to be set or fetched."""
+    memory.add_many([{"text": "A heron stands in the reeds."}, {"text": "Where the heron stands is a secret."}])
+    answer = memory.search("Where does the heron stand?", for_model=True, min_confidence=0.0, rerank_ms=60_000)
+    assert not answer.trace.warnings
+    assert all("rerank" in result.factors for result in answer.results)
 
 
 def test_small_reranker_is_listed_and_stays(bare, capsys):

@@ -19,7 +19,7 @@ from support.agents import Hosted, hosting, serving_in_a_thread
 
 from recollect import Memory
 from recollect.cli import main
-from recollect.config import Settings
+from recollect.config import SearchOptions, Settings
 from recollect.errors import RecollectError
 from recollect.memory.shapes import answer_dict, event_dict, recall_dict, record_dict, verdict_dict
 from recollect.types import GLOBAL, Scope
@@ -194,7 +194,7 @@ def cli_words(name: str, a: dict[str, Any]) -> list[str]:
     """The words of a command."""
     match name:
         case "search" | "recall":
-            return [name, a["query"]]
+            return [name, a["query"], "--no-rerank"]
         case "list":
             return ["list", "--superseded", "--limit", "1000"]
     return [name, a["key"]]
@@ -211,13 +211,19 @@ OFFERED = {
 
 @contextlib.contextmanager
 def side(folder: Path, *, own_process: bool) -> Iterator[Side]:
-    """A new store with a server and a client for every caller. All stores derive the ids of chunks from one key."""
+    """A new store with a server and a client for every caller. All stores derive the ids of chunks from one key.
+
+    Nothing is reranked: how much of an answer is depends on the time that it takes.
+    """
     folder.mkdir()
+    (folder / "recollect").mkdir()
+    (folder / "recollect" / "config.toml").write_text("[search]\nrerank = false\n")
+    settings = Settings(search=SearchOptions(rerank=False))
     store, tokens = folder / "memory.db", Tokens(folder / "tokens.json")
     callers = {name: tokens.add(Caller(name, scope)) for name, scope in SCOPES.items()}
     with contextlib.ExitStack() as stack:
         hosted = stack.enter_context(hosting(folder, "--tokens", str(tokens.path))) if own_process else None
-        memory = stack.enter_context(Memory.open(store, embedder="hashing:64", settings=Settings()))
+        memory = stack.enter_context(Memory.open(store, embedder="hashing:64", settings=settings))
         connection = apsw.Connection(str(store))
         connection.execute("INSERT INTO meta VALUES ('chunk_key', ?)", ("5" * 64,))
         connection.close()

@@ -25,7 +25,8 @@ def test_search_with_rerank_downloads_no_model(home, model_host):
     """It is answered without the model, with a warning and a hint; also through a link to the page."""
     url, asked = model_host
     online(home, url)
-    client = home.serve().client()
+    (settings := home.folder / "models.toml").write_text('[search]\nrerank_model = "minilm-l12-reranker"\n')
+    client = home.serve("--config", settings).client()
     for number in range(3):
         client.post("/v1/records", json={"text": f"Heron number {number} stands in the reeds."})
     for _ in range(2):

@@ -117,12 +117,13 @@ class Side:
 def serving(
     folder: Path, place: str, notes: Path, granted: Callable[[str], str], *, bob: bool
 ) -> Iterator[tuple[Side, list[str]]]:
-    """A server of a new store with Ada's token."""
+    """A server of a new store with Ada's token. Nothing is reranked: how much is depends on the time that it takes."""
+    (settings := folder / "settings.toml").write_text("[search]\nrerank = false\n")
     for home in homes(folder):
         with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
             ids = fill(memory, notes, bob=bob)
         token = Tokens(home.tokens).add(Caller("ada", Scope("ada")))
-        yield Side(home.serve("--store", granted(place)).client(token)), ids
+        yield Side(home.serve("--store", granted(place), "--config", settings).client(token)), ids
 
 
 @pytest.fixture
