@@ -20,7 +20,12 @@ from recollect.config import Settings
 from recollect.web.access import Caller
 
 CLUSTER = DEPLOY / "cluster"
-SCRIPTS = {"coordinator": {"citus.sh", "main.sh"}, "worker1": {"citus.sh"}, "worker2": {"citus.sh"}, "join": {"join.sh"}}
+SCRIPTS = {
+    "coordinator": {"citus.sh", "main.sh"},
+    "worker1": {"citus.sh"},
+    "worker2": {"citus.sh"},
+    "join": {"join.sh"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +36,9 @@ def coordinator() -> Iterator[Site]:
     nodes: list[Site] = []
     try:
         for _ in range(3):
-            with pytest.MonkeyPatch.context() as patch:  # servers look for certificates in the home of whoever started them
+            with (
+                pytest.MonkeyPatch.context() as patch
+            ):  # servers look for certificates in the home of whoever started them
                 patch.setenv("HOME", "/nonexistent")
                 nodes.append(node := Site(found, shared_preload_libraries="citus", wal_level="logical"))
             with psycopg.connect(node.server.url(port=node.port), autocommit=True) as admin:
@@ -83,7 +90,9 @@ def test_two_services_in_front_of_one_cluster(coordinator: Site, tmp_path: Path)
 @pytest.mark.timeout(1200)
 def test_scripts_run_again(coordinator: Site) -> None:
     """At each start, also with records: nothing changes. The role of the service owns nothing and sees no scope."""
-    with Memory.open(coordinator.url("recollect", "the service's"), settings=Settings(), embedder="hashing:64") as memory:
+    with Memory.open(
+        coordinator.url("recollect", "the service's"), settings=Settings(), embedder="hashing:64"
+    ) as memory:
         memory.add("A plover of cyd's.", user="cyd")
         count = len(memory.search("plover", user="cyd").results)
     with psycopg.connect(coordinator.server.url(port=coordinator.port, database="recollect")) as admin:
@@ -91,13 +100,15 @@ def test_scripts_run_again(coordinator: Site) -> None:
     addresses = [f"127.0.0.1:{port}" for port in (coordinator.port, *(port for (port,) in workers))]
     coordinator.run("cluster/join.sh", *addresses)
     prepare(coordinator)
-    with Memory.open(coordinator.url("recollect", "the service's"), settings=Settings(), embedder="hashing:64") as memory:
+    with Memory.open(
+        coordinator.url("recollect", "the service's"), settings=Settings(), embedder="hashing:64"
+    ) as memory:
         assert len(memory.search("plover", user="cyd").results) == count == 1
     with psycopg.connect(coordinator.url("recollect", "the service's")) as raw:
         assert raw.execute("SELECT count(*) FROM recollect.records").fetchone() == (0,)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             raw.execute("DELETE FROM recollect.migrations")
-    with psycopg.connect(coordinator.url("recollect", "the service's")) as raw:
+        raw.rollback()
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             raw.execute("SELECT * FROM pg_dist_authinfo")
 
@@ -123,8 +134,11 @@ def test_compose_file_names_existing_things() -> None:
         assert (folder / recipe).is_file()
     assert {word.partition(":")[0] for word in services["join"]["entrypoint"][1:]} == nodes
     assert services["recollect"]["ports"] != services["recollect2"]["ports"]
-    assert {each["environment"]["RECOLLECT_STORE"].partition("@")[2] for each in services.values() if
-            "RECOLLECT_STORE" in each.get("environment", {})} == {"coordinator/recollect"}
+    assert {
+        each["environment"]["RECOLLECT_STORE"].partition("@")[2]
+        for each in services.values()
+        if "RECOLLECT_STORE" in each.get("environment", {})
+    } == {"coordinator/recollect"}
 
 
 def _build(service: dict[str, Any]) -> tuple[Path, str]:
@@ -133,3 +147,49 @@ def _build(service: dict[str, Any]) -> tuple[Path, str]:
     if isinstance(build, str):
         return CLUSTER / build, "Dockerfile"
     return CLUSTER / build["context"], build["dockerfile"]
+
+
+def test_manifests_refer_to_one_another() -> None:
+    """Every name that a manifest of `docs/kubernetes.md` uses is there."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    parsed = [each for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) for each in yaml.safe_load_all(block)]
+    manifests = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in parsed}
+    assert len(manifests) == len(parsed)
+    secrets = set(re.findall(r"kubectl create secret generic (\S+)", page)) | {"recollect-storage"}
+    cluster = manifests["SGShardedCluster", "memory"]
+    for each in cluster["configurations"]["backups"]:
+        assert ("SGObjectStorage", each["sgObjectStorage"]) in manifests
+    for part in (cluster["coordinator"], cluster["shards"]):
+        assert ("SGPostgresConfig", part["configurations"]["sgPostgresConfig"]) in manifests
+    for each in cluster["coordinator"]["managedSql"]["scripts"]:
+        for script in manifests["SGScript", each["sgScript"]]["scripts"]:
+            assert script["database"] == cluster["database"] == "recollect"
+            assert script["scriptFrom"]["secretKeyRef"]["name"] in secrets
+    assert manifests["SGShardedBackup", "before-upgrade"]["sgShardedCluster"] == "memory"
+    deployment, service = manifests["Deployment", "recollect"], manifests["Service", "recollect"]
+    assert service["selector"] == deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+    for workload in (manifests["Job", "recollect-prepare"], deployment):
+        pod = workload["template"]["spec"]
+        (container,) = pod["containers"]
+        assert {each["secret"]["secretName"] for each in pod["volumes"]} <= secrets
+        assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in container["volumeMounts"]}
+        named = {each["name"]: each["value"] for each in container["env"]}
+        assert named["RECOLLECT_STORE"].endswith("@memory:5433/recollect")
+        (password,) = (each["secret"]["items"][0]["path"] for each in pod["volumes"] if each["name"] == "passwords")
+        assert named["PASSWORD_FILE"] == f"/run/passwords/{password}"
+    (container,) = deployment["template"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert {each["targetPort"] for each in service["ports"]} <= ports.keys()
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] == "/healthz"
+        assert container[probe]["httpGet"]["port"] in ports
+
+
+def test_page_has_the_statements_of_the_script() -> None:
+    """The roles and grants of `docs/kubernetes.md` are those that `main.sh` makes."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (statements,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    script = (DEPLOY / "main.sh").read_text(encoding="utf-8")
+    assert script[script.index("CREATE EXTENSION vector") : script.index("SQL\necho")] in statements
+    made = {"CREATE ROLE recollect_owner LOGIN", "CREATE ROLE recollect LOGIN", "ALTER DATABASE recollect OWNER TO"}
+    assert all(each in script and each in statements for each in made)
