@@ -84,7 +84,7 @@ def test_second_copy_takes_new_records_and_names_changed_ones(tmp_path: Path, pl
         old.add("the newest heron", id="newest", user="ada")
         with pytest.raises(UsageError, match="2 that differ") as refused:
             moving.copy(file, place)
-        assert {"'edited'", "'forgotten'"} <= set(str(refused.value).replace("(", " ").replace(",", " ").split())
+        assert "('edited', 'forgotten')" in str(refused.value)
         moved = moving.copy(file, place, merge=True)
     assert (set(moved.different), moved.added["record"]) == ({"edited", "forgotten"}, 1)
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as new:
@@ -110,7 +110,7 @@ def test_doctor_repairs_and_breaks_nothing(place: str, run: Callable[..., str], 
         for number in range(12):
             memory.add(f"heron {number} in the reeds", user=USERS[number % len(USERS)])
         memory.add("a global heron")
-    content, answers = exported(place, tmp_path), found(place)
+    content, answers = facts(place, tmp_path), found(place)
     url, schema = place.rpartition("schema=")[::2]
     with psycopg.connect(url.rstrip("?&"), autocommit=True) as server:
         server.execute(f"SET search_path TO {schema}, public")
@@ -122,8 +122,14 @@ def test_doctor_repairs_and_breaks_nothing(place: str, run: Callable[..., str], 
         (each["check"], each["state"], each["message"]) for each in checks if each["check"] in ("keywords", "vectors")
     ]
     assert {state for _, state, _ in about} == {"ok"}, about
-    assert exported(place, tmp_path) == content
+    assert facts(place, tmp_path) == content
     assert found(place) == answers
+
+
+def facts(place: str, tmp_path: Path) -> list[bytes]:
+    """The lines of an export that are no cache."""
+    lines = exported(place, tmp_path).splitlines()
+    return [line for line in lines if not line.startswith((b'{"part":"note"', b'{"part":"end"'))]
 
 
 def found(place: str) -> list[list[tuple[str, float]]]:

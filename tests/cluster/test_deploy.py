@@ -90,27 +90,23 @@ def test_two_services_in_front_of_one_cluster(coordinator: Site, tmp_path: Path)
 @pytest.mark.timeout(1200)
 def test_scripts_run_again(coordinator: Site) -> None:
     """At each start, also with records: nothing changes. The role of the service owns nothing and sees no scope."""
-    with Memory.open(
-        coordinator.url("recollect", "the service's"), settings=Settings(), embedder="hashing:64"
-    ) as memory:
+    place = coordinator.url("recollect", "the service's")
+    with Memory.open(place, settings=Settings(), embedder="hashing:64") as memory:
         memory.add("A plover of cyd's.", user="cyd")
-        count = len(memory.search("plover", user="cyd").results)
     with psycopg.connect(coordinator.server.url(port=coordinator.port, database="recollect")) as admin:
-        workers = admin.execute("SELECT nodeport::text FROM pg_dist_node WHERE groupid > 0").fetchall()
-    addresses = [f"127.0.0.1:{port}" for port in (coordinator.port, *(port for (port,) in workers))]
-    coordinator.run("cluster/join.sh", *addresses)
+        workers = admin.execute("SELECT nodeport FROM pg_dist_node WHERE groupid > 0").fetchall()
+    coordinator.run(
+        "cluster/join.sh", *(f"127.0.0.1:{port}" for port in (coordinator.port, *(port for (port,) in workers)))
+    )
     prepare(coordinator)
-    with Memory.open(
-        coordinator.url("recollect", "the service's"), settings=Settings(), embedder="hashing:64"
-    ) as memory:
-        assert len(memory.search("plover", user="cyd").results) == count == 1
-    with psycopg.connect(coordinator.url("recollect", "the service's")) as raw:
+    with Memory.open(place, settings=Settings(), embedder="hashing:64") as memory:
+        assert len(memory.search("plover", user="cyd", sources=["keyword"]).results) == 1
+    with psycopg.connect(place) as raw:
         assert raw.execute("SELECT count(*) FROM recollect.records").fetchone() == (0,)
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            raw.execute("DELETE FROM recollect.migrations")
-        raw.rollback()
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            raw.execute("SELECT * FROM pg_dist_authinfo")
+        for forbidden in ("DELETE FROM recollect.migrations", "SELECT * FROM pg_dist_authinfo"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw.execute(forbidden)
+            raw.rollback()
 
 
 def test_compose_file_names_existing_things() -> None:
