@@ -67,6 +67,44 @@ def test_backup_while_records_are_written(place: str, tmp_path: Path) -> None:
             for name in range(3):
                 own = sorted(int(key.partition("-")[2]) for key in ids if key.startswith(f"{name}-"))
                 assert own == list(range(len(own))), f"backup {number}: writer {name} has a gap"
+    assert ids, "nothing was written meanwhile"
+
+
+def test_later_connections_to_workers_show_the_same_state(place: str) -> None:
+    """Citus opens more of them when a query takes long; here it is told to. They do not see what was written since."""
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        memory.add("a heron")
+        with memory.store.contents.snapshot() as snapshot:
+            before = snapshot.counts()
+            for user in USERS:
+                memory.add("a later heron", user=user)
+            snapshot.connection.execute("SET citus.force_max_query_parallelization TO on")
+            assert snapshot.counts() == before
+            assert [part.values[2] for part in snapshot.parts() if part.kind == "record"] == ["a heron"]
+
+
+def test_backup_begins_when_no_write_runs(place: str) -> None:
+    """Else it could have what was written later on one worker without what was written earlier on another."""
+    url, schema = place.rpartition("schema=")[::2]
+    begun = threading.Event()
+
+    def read(memory: Memory) -> None:
+        with memory.store.contents.snapshot():
+            begun.set()
+
+    with (
+        Memory.open(place, embedder="none", settings=Settings()) as memory,
+        psycopg.connect(url.rstrip("?&")) as writer,
+    ):
+        memory.add("a heron")
+        writer.execute(f"LOCK TABLE {schema}.scopes IN ROW EXCLUSIVE MODE")  # as every write does
+        reader = threading.Thread(target=read, args=(memory,))
+        reader.start()
+        assert not begun.wait(2)
+        writer.commit()
+        reader.join()
+        assert begun.is_set()
+        memory.add("a heron after that")
 
 
 def test_second_copy_takes_new_records_and_names_changed_ones(tmp_path: Path, place: str) -> None:

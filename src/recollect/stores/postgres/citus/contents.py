@@ -48,7 +48,6 @@ class ClusterContents(PostgresContents):
 
     def begin(self, connection: Connection) -> None:
         """Begin to read on every worker while nobody writes, so that all of them show one state. Then writers go on."""
-        connection.execute("SET citus.max_adaptive_executor_pool_size TO 1")  # one snapshot for each worker
         with contextlib.ExitStack() as stack:
             if not self._database.is_at_once:  # else nobody else can write
                 lock = stack.enter_context(self._database.connect())
