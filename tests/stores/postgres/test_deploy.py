@@ -29,6 +29,13 @@ from recollect.config import Settings
 from recollect.web.access import Caller, Tokens
 
 DEPLOY = ROOT / "deploy"
+CLUSTER = DEPLOY / "cluster"
+SCRIPTS = {
+    "coordinator": {"citus.sh", "main.sh"},
+    "worker1": {"citus.sh"},
+    "worker2": {"citus.sh"},
+    "join": {"join.sh"},
+}
 SECRETS = ("admin", "owner", "service", "replica")
 RULES = "local all all trust\nhost all all all scram-sha-256\n"
 """What the image of PostgreSQL lets in."""
@@ -319,3 +326,85 @@ def test_compose_file_names_existing_things() -> None:
         assert f"!{name}\n" in copied
         assert os.access(ROOT / name, os.X_OK)
     assert "secrets/\n" in (DEPLOY / ".gitignore").read_text(encoding="utf-8")
+
+
+def test_compose_file_of_a_cluster_names_existing_things() -> None:
+    """Each file, secret, volume and service exists, and every script is one that the tests run."""
+    compose = yaml.safe_load((CLUSTER / "compose.yaml").read_text(encoding="utf-8"))
+    services = compose["services"]
+    nodes = {"coordinator", "worker1", "worker2"}
+    assert set(services) == {*nodes, "join", "prepare", "recollect", "recollect2"}
+    assert set(compose["secrets"]) == set(SECRETS)
+    for name, service in services.items():
+        assert set(service["secrets"]) <= set(compose["secrets"])
+        assert set(service.get("depends_on", ())) <= set(services)
+        scripts = {Path(volume.partition(":")[0]).name for volume in service.get("volumes", ()) if volume[0] == "."}
+        assert scripts == SCRIPTS.get(name, set())
+        for volume in service.get("volumes", ()):
+            source = volume.partition(":")[0]
+            assert os.access(CLUSTER / source, os.X_OK) if source[0] == "." else source in compose["volumes"]
+        for variable, value in service.get("environment", {}).items():
+            assert not variable.endswith("_FILE") or Path(value).name in service["secrets"]
+        folder, recipe = _build(service)
+        assert (folder / recipe).is_file()
+    assert {word.partition(":")[0] for word in services["join"]["entrypoint"][1:]} == nodes
+    assert services["recollect"]["ports"] != services["recollect2"]["ports"]
+    assert {
+        each["environment"]["RECOLLECT_STORE"].partition("@")[2]
+        for each in services.values()
+        if "RECOLLECT_STORE" in each.get("environment", {})
+    } == {"coordinator/recollect"}
+
+
+def _build(service: dict[str, Any]) -> tuple[Path, str]:
+    """The folder and the recipe of a service's image."""
+    build = service["build"]
+    if isinstance(build, str):
+        return CLUSTER / build, "Dockerfile"
+    return CLUSTER / build["context"], build["dockerfile"]
+
+
+def test_manifests_refer_to_one_another() -> None:
+    """Every name that a manifest of `docs/kubernetes.md` uses is there."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    parsed = [each for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) for each in yaml.safe_load_all(block)]
+    manifests = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in parsed}
+    assert len(manifests) == len(parsed)
+    secrets = set(re.findall(r"kubectl create secret generic (\S+)", page)) | {"recollect-storage"}
+    cluster = manifests["SGShardedCluster", "memory"]
+    for each in cluster["configurations"]["backups"]:
+        assert ("SGObjectStorage", each["sgObjectStorage"]) in manifests
+    for part in (cluster["coordinator"], cluster["shards"]):
+        assert ("SGPostgresConfig", part["configurations"]["sgPostgresConfig"]) in manifests
+    for each in cluster["coordinator"]["managedSql"]["scripts"]:
+        for script in manifests["SGScript", each["sgScript"]]["scripts"]:
+            assert script["database"] == cluster["database"] == "recollect"
+            assert script["scriptFrom"]["secretKeyRef"]["name"] in secrets
+    assert manifests["SGShardedBackup", "before-upgrade"]["sgShardedCluster"] == "memory"
+    deployment, service = manifests["Deployment", "recollect"], manifests["Service", "recollect"]
+    assert service["selector"] == deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+    for workload in (manifests["Job", "recollect-prepare"], deployment):
+        pod = workload["template"]["spec"]
+        (container,) = pod["containers"]
+        assert {each["secret"]["secretName"] for each in pod["volumes"]} <= secrets
+        assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in container["volumeMounts"]}
+        named = {each["name"]: each["value"] for each in container["env"]}
+        assert named["RECOLLECT_STORE"].endswith("@memory:5433/recollect")
+        (password,) = (each["secret"]["items"][0]["path"] for each in pod["volumes"] if each["name"] == "passwords")
+        assert named["PASSWORD_FILE"] == f"/run/passwords/{password}"
+    (container,) = deployment["template"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert {each["targetPort"] for each in service["ports"]} <= ports.keys()
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] == "/healthz"
+        assert container[probe]["httpGet"]["port"] in ports
+
+
+def test_page_has_the_statements_of_the_script() -> None:
+    """The roles and grants of `docs/kubernetes.md` are those that `main.sh` makes."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (statements,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    script = (DEPLOY / "main.sh").read_text(encoding="utf-8")
+    assert script[script.index("CREATE EXTENSION vector") : script.index("SQL\necho")] in statements
+    made = {"CREATE ROLE recollect_owner LOGIN", "CREATE ROLE recollect LOGIN", "ALTER DATABASE recollect OWNER TO"}
+    assert all(each in script and each in statements for each in made)
