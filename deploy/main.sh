@@ -10,7 +10,12 @@ CREATE ROLE replica LOGIN REPLICATION PASSWORD :'replica';
 
 CREATE ROLE recollect_owner LOGIN PASSWORD :'owner';
 CREATE ROLE recollect LOGIN PASSWORD :'service';
+SELECT count(*) > 0 AS made FROM pg_database WHERE datname = 'recollect' \gset
+\if :made
+ALTER DATABASE recollect OWNER TO recollect_owner;
+\else
 CREATE DATABASE recollect OWNER recollect_owner;
+\endif
 \connect recollect
 CREATE EXTENSION vector;
 CREATE SCHEMA recollect AUTHORIZATION recollect_owner;

@@ -1,8 +1,10 @@
 #!/bin/sh
-# As the owner of the tables: makes them, and the model's, or brings them to this version.
+# As the owner of the tables: makes them, and the model's, or brings them to this version. On a Citus cluster, with
+# DISTRIBUTE=yes, a new store is distributed first.
 set -eu
 PGPASSWORD="$(cat "$PASSWORD_FILE")"
 export PGPASSWORD
+if [ -n "${DISTRIBUTE:-}" ]; then recollect postgres distribute; fi
 recollect embed
 exec python - <<'PYTHON'
 import os, psycopg

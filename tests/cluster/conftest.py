@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from moving.conftest import new_file as new_file  # noqa: PLC0414  (fixtures)
+from moving.conftest import rich as rich  # noqa: PLC0414
+from moving.conftest import rich_store as rich_store  # noqa: PLC0414
 from support.cluster import Cluster, programs
 from support.postgres import new_schemas
 
@@ -47,6 +50,12 @@ def new_cluster_place(cluster_url: str) -> Iterator[Callable[[], str]]:
             return named
 
         yield place
+
+
+@pytest.fixture
+def new_place(new_cluster_place: Callable[[], str]) -> Callable[[], str]:
+    """The same, for tests that other stores have, too."""
+    return new_cluster_place
 
 
 @pytest.fixture

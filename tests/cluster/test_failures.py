@@ -185,6 +185,18 @@ def test_worker_without_pgvector_is_refused(tmp_path: Path) -> None:
             distribute(cluster.url)
 
 
+def test_extension_that_citus_does_not_know_is_refused() -> None:
+    """An owner cannot bring it to the workers. The message says what an administrator can do, and then it works."""
+    with contextlib.closing(Cluster(workers=1, extensions=("vector", "citus"))) as cluster:
+        cluster.execute("CREATE ROLE owner LOGIN")
+        cluster.execute("GRANT CREATE ON DATABASE postgres TO owner")
+        place = cluster.url.replace("postgres@", "owner@", 1)
+        with pytest.raises(StoreError, match="the extension vector was created before Citus") as refused:
+            distribute(place)
+        cluster.execute((refused.value.hint or "").partition(": ")[2])
+        assert len(distribute(place).shards) == 1
+
+
 def test_cluster_that_does_not_know_its_coordinator_is_refused(cluster: Cluster) -> None:
     """So is one without a node for records, and a worker in place of the coordinator."""
     worker = cluster.workers[0]

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +29,13 @@ from recollect.config import Settings
 from recollect.web.access import Caller, Tokens
 
 DEPLOY = ROOT / "deploy"
+CLUSTER = DEPLOY / "cluster"
+SCRIPTS = {
+    "coordinator": {"citus.sh", "main.sh"},
+    "worker1": {"citus.sh"},
+    "worker2": {"citus.sh"},
+    "join": {"join.sh"},
+}
 SECRETS = ("admin", "owner", "service", "replica")
 RULES = "local all all trust\nhost all all all scram-sha-256\n"
 """What the image of PostgreSQL lets in."""
@@ -46,10 +53,10 @@ def free_port() -> str:
 class Site:
     """A main server, its replica and the secrets, made by the scripts that the containers run."""
 
-    def __init__(self) -> None:
+    def __init__(self, programs: Path | None = None, **settings: str) -> None:
         self.port, self.replica_port = free_port(), free_port()
         self.server = server_kit.Server.make(
-            fsync="off", listen_addresses="127.0.0.1", port=self.port, wal_keep_size="1GB"
+            programs, fsync="off", listen_addresses="127.0.0.1", port=self.port, **settings
         )
         self.secrets = self.server.folder / "secrets"
         self.secrets.mkdir()
@@ -63,11 +70,17 @@ class Site:
         path = os.pathsep.join([str(Path(sys.executable).parent), str(self.server.bin), kept["PATH"]])
         return {**kept, "PATH": path, "SECRETS": str(self.secrets), "RECOLLECT_EMBEDDER": "hashing:64", **more}
 
-    def run(self, script: str, **more: str) -> None:
+    def run(self, script: str, *words: str, **more: str) -> None:
         """Run one of the scripts to its end."""
-        command = [str(DEPLOY / script)]
+        command = [str(DEPLOY / script), *words]
         ran = subprocess.run(command, env=self.environment(**more), capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
+
+    def make(self, script: str, **more: str) -> None:
+        """Run a script that a container runs when the folder of its server is made."""
+        self.run(script, PGDATA=str(self.server.data), PGHOST=str(self.server.folder), PGPORT=self.port, **more)
+        with psycopg.connect(self.server.url(port=self.port), autocommit=True) as admin:
+            admin.execute("SELECT pg_reload_conf()")
 
     @contextlib.contextmanager
     def replica(self) -> Iterator[None]:
@@ -100,11 +113,9 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """A site with its tables."""
-    site = Site()
+    site = Site(wal_keep_size="1GB")
     try:
-        site.run("main.sh", PGDATA=str(site.server.data), PGHOST=str(site.server.folder), PGPORT=site.port)
-        with psycopg.connect(site.server.url(port=site.port), autocommit=True) as admin:
-            admin.execute("SELECT pg_reload_conf()")
+        site.make("main.sh")
         place = f"postgresql://recollect_owner@127.0.0.1:{site.port}/recollect"
         site.run("prepare.sh", RECOLLECT_STORE=place, PASSWORD_FILE=str(site.secrets / "owner"))
         yield site
@@ -133,14 +144,14 @@ def test_service_sees_only_its_callers_scope(site: Site, service: Callable[..., 
             raw.execute("DELETE FROM recollect.migrations")
 
 
-@pytest.fixture
-def clients(site: Site, tmp_path: Path) -> Iterator[Callable[[str], httpx2.Client]]:
-    """A `recollect serve` under the service's role, and clients of the owner and Bob."""
-    tokens = Tokens(tmp_path / "tokens.json")
-    made = {"owner": tokens.add(Caller("owner", owner=True)), "bob": tokens.add(Caller("bob", Scope("bob")))}
+@contextlib.contextmanager
+def serving(site: Site, folder: Path, callers: Sequence[Caller]) -> Iterator[Callable[[str], httpx2.Client]]:
+    """A `recollect serve` under the service's role with the tokens in a folder, and clients of its callers."""
+    tokens = Tokens(folder / "tokens.json")
+    made = {caller.name: tokens.add(caller) for caller in callers}
     place = site.url("recollect", "the service's")
-    command = recollect_words("serve", "--port", "0", "--store", place, "--tokens", tmp_path / "tokens.json")
-    around = site.environment(HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path), RECOLLECT_OFFLINE="1")
+    command = recollect_words("serve", "--port", "0", "--store", place, "--tokens", folder / "tokens.json")
+    around = site.environment(HOME=str(folder), XDG_CONFIG_HOME=str(folder), RECOLLECT_OFFLINE="1")
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(subprocess.Popen(command, env=around, stderr=subprocess.PIPE, text=True))
         stack.callback(server.terminate)
@@ -148,6 +159,13 @@ def clients(site: Site, tmp_path: Path) -> Iterator[Callable[[str], httpx2.Clien
         yield lambda name: stack.enter_context(
             httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {made[name]}"}, timeout=60, trust_env=False)
         )
+
+
+@pytest.fixture
+def clients(site: Site, tmp_path: Path) -> Iterator[Callable[[str], httpx2.Client]]:
+    """A `recollect serve`, and clients of the owner and Bob."""
+    with serving(site, tmp_path, [Caller("owner", owner=True), Caller("bob", Scope("bob"))]) as client:
+        yield client
 
 
 BOBS = {"user": "bob"}
@@ -283,6 +301,7 @@ def test_guide_has_the_statements_of_the_script() -> None:
     first, last = re.findall(r"```sql\n(.*?)```", guide, re.DOTALL)
     script = (DEPLOY / "main.sh").read_text(encoding="utf-8")
     ran = script[script.index("CREATE ROLE recollect_owner") : script.index("SQL\necho")]
+    ran = re.sub(r"^SELECT.*?\\else\n|\\endif\n", "", ran, flags=re.DOTALL | re.MULTILINE)
     assert re.sub(r":'\w+'", "'…'", ran) == first
     assert " ".join(last.split()).rstrip(";") in (DEPLOY / "prepare.sh").read_text(encoding="utf-8")
 
@@ -307,3 +326,85 @@ def test_compose_file_names_existing_things() -> None:
         assert f"!{name}\n" in copied
         assert os.access(ROOT / name, os.X_OK)
     assert "secrets/\n" in (DEPLOY / ".gitignore").read_text(encoding="utf-8")
+
+
+def test_compose_file_of_a_cluster_names_existing_things() -> None:
+    """Each file, secret, volume and service exists, and every script is one that the tests run."""
+    compose = yaml.safe_load((CLUSTER / "compose.yaml").read_text(encoding="utf-8"))
+    services = compose["services"]
+    nodes = {"coordinator", "worker1", "worker2"}
+    assert set(services) == {*nodes, "join", "prepare", "recollect", "recollect2"}
+    assert set(compose["secrets"]) == set(SECRETS)
+    for name, service in services.items():
+        assert set(service["secrets"]) <= set(compose["secrets"])
+        assert set(service.get("depends_on", ())) <= set(services)
+        scripts = {Path(volume.partition(":")[0]).name for volume in service.get("volumes", ()) if volume[0] == "."}
+        assert scripts == SCRIPTS.get(name, set())
+        for volume in service.get("volumes", ()):
+            source = volume.partition(":")[0]
+            assert os.access(CLUSTER / source, os.X_OK) if source[0] == "." else source in compose["volumes"]
+        for variable, value in service.get("environment", {}).items():
+            assert not variable.endswith("_FILE") or Path(value).name in service["secrets"]
+        folder, recipe = _build(service)
+        assert (folder / recipe).is_file()
+    assert {word.partition(":")[0] for word in services["join"]["entrypoint"][1:]} == nodes
+    assert services["recollect"]["ports"] != services["recollect2"]["ports"]
+    assert {
+        each["environment"]["RECOLLECT_STORE"].partition("@")[2]
+        for each in services.values()
+        if "RECOLLECT_STORE" in each.get("environment", {})
+    } == {"coordinator/recollect"}
+
+
+def _build(service: dict[str, Any]) -> tuple[Path, str]:
+    """The folder and the recipe of a service's image."""
+    build = service["build"]
+    if isinstance(build, str):
+        return CLUSTER / build, "Dockerfile"
+    return CLUSTER / build["context"], build["dockerfile"]
+
+
+def test_manifests_refer_to_one_another() -> None:
+    """Every name that a manifest of `docs/kubernetes.md` uses is there."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    parsed = [each for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) for each in yaml.safe_load_all(block)]
+    manifests = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in parsed}
+    assert len(manifests) == len(parsed)
+    secrets = set(re.findall(r"kubectl create secret generic (\S+)", page)) | {"recollect-storage"}
+    cluster = manifests["SGShardedCluster", "memory"]
+    for each in cluster["configurations"]["backups"]:
+        assert ("SGObjectStorage", each["sgObjectStorage"]) in manifests
+    for part in (cluster["coordinator"], cluster["shards"]):
+        assert ("SGPostgresConfig", part["configurations"]["sgPostgresConfig"]) in manifests
+    for each in cluster["coordinator"]["managedSql"]["scripts"]:
+        for script in manifests["SGScript", each["sgScript"]]["scripts"]:
+            assert script["database"] == cluster["database"] == "recollect"
+            assert script["scriptFrom"]["secretKeyRef"]["name"] in secrets
+    assert manifests["SGShardedBackup", "before-upgrade"]["sgShardedCluster"] == "memory"
+    deployment, service = manifests["Deployment", "recollect"], manifests["Service", "recollect"]
+    assert service["selector"] == deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+    for workload in (manifests["Job", "recollect-prepare"], deployment):
+        pod = workload["template"]["spec"]
+        (container,) = pod["containers"]
+        assert {each["secret"]["secretName"] for each in pod["volumes"]} <= secrets
+        assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in container["volumeMounts"]}
+        named = {each["name"]: each["value"] for each in container["env"]}
+        assert named["RECOLLECT_STORE"].endswith("@memory:5433/recollect")
+        (password,) = (each["secret"]["items"][0]["path"] for each in pod["volumes"] if each["name"] == "passwords")
+        assert named["PASSWORD_FILE"] == f"/run/passwords/{password}"
+    (container,) = deployment["template"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert {each["targetPort"] for each in service["ports"]} <= ports.keys()
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] == "/healthz"
+        assert container[probe]["httpGet"]["port"] in ports
+
+
+def test_page_has_the_statements_of_the_script() -> None:
+    """The roles and grants of `docs/kubernetes.md` are those that `main.sh` makes."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (statements,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    script = (DEPLOY / "main.sh").read_text(encoding="utf-8")
+    assert script[script.index("CREATE EXTENSION vector") : script.index("SQL\necho")] in statements
+    made = {"CREATE ROLE recollect_owner LOGIN", "CREATE ROLE recollect LOGIN", "ALTER DATABASE recollect OWNER TO"}
+    assert all(each in script and each in statements for each in made)

@@ -76,14 +76,18 @@ class PostgresContents(Contents):
         """A snapshot on the main server: a replica may be behind."""
         with self._database.connect() as connection, translated(self._database.address):
             connection.execute("SET idle_in_transaction_session_timeout TO 0")  # writing the target may take long
-            connection.execute(BEGIN_READ)
             if self._database.row_security(connection):
                 raise StoreError(
                     f"{self._database.address}: this role sees only the rows of one scope",
                     hint="copy a store as the role that owns its tables",
                 )
+            self.begin(connection)
             yield self.snapshot_type(connection, self.selects)
             connection.rollback()
+
+    def begin(self, connection: Connection) -> None:
+        """Begin to read one state of the store."""
+        connection.execute(BEGIN_READ)
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
         if not parts:

@@ -402,7 +402,7 @@ def _attach_vectors(url: str, space: int, reporter: Reporter) -> None:
         "LOCK TABLE {locked} IN SHARE ROW EXCLUSIVE MODE",
         f"DELETE FROM vectors_{space} AS held WHERE NOT EXISTS (SELECT 1 FROM records"
         " WHERE records.row = held.row AND records.scope = held.scope AND forgotten_at IS NULL)",
-        f"INSERT INTO vectors_{space} (row, scope, vector) SELECT row, scope, vector::halfvec FROM records"
+        f"INSERT INTO vectors_{space} (row, scope, vector) SELECT row, records.scope, vector::halfvec FROM records"
         f" LEFT JOIN embeddings ON embeddings.passage = records.passage AND space = {space}{{beside}}"
         " WHERE forgotten_at IS NULL ON CONFLICT DO NOTHING",
     )

@@ -130,6 +130,11 @@ _SCHEMA = f"""
     END $$;
 """
 
+_UNKNOWN_TO_CITUS = """
+    SELECT 1 FROM pg_extension JOIN pg_roles ON rolname = current_user WHERE extname = 'vector' AND NOT rolsuper
+        AND pg_extension.oid NOT IN (SELECT objid FROM pg_dist_object WHERE classid = 'pg_extension'::regclass)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -248,3 +253,7 @@ def _check_cluster(connection: Connection) -> None:
         if not result or tuple(map(int, result.split("."))) < OLDEST_VECTOR:
             message = f"the worker {name}:{port} has {f'pgvector {result}' if result else 'no pgvector'}"
             raise StoreError(message, hint="install pgvector 0.8.0 or newer on every server of the cluster")
+    if connection.execute(_UNKNOWN_TO_CITUS).fetchone():
+        message = "the extension vector was created before Citus, and this role may not bring it to the workers"
+        hint = "an administrator must run on the coordinator: DROP EXTENSION vector; CREATE EXTENSION vector"
+        raise StoreError(message, hint=hint)
