@@ -8,15 +8,17 @@ from typing import Any
 from recollect.stores import contents
 from recollect.stores.postgres.citus.database import scope_number
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
-from recollect.stores.postgres.citus.vectors import create_space, save_vectors
+from recollect.stores.postgres.citus.vectors import attach_vectors, create_space, owners_of
 from recollect.stores.postgres.connections import Connection
-from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot
+from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
 from recollect.types import (
     Record,
     Scope,
 )
 from recollect.types.parts import Part
+
+KEYS = {**contents.KEYS, "record": {'id COLLATE "C"': "text"}}  # `records` has no other index by the id alone
 
 
 class ClusterSnapshot(PostgresSnapshot):
@@ -39,6 +41,11 @@ class ClusterContents(PostgresContents):
     """Dumps and loads a distributed store."""
 
     selects = contents.selects(ClusterRows.dialect, "embeddings JOIN spaces USING (space)")
+    keys = KEYS
+    index_settings = (  # all workers at once, each two indexes, of which each may need `maintenance_work_mem`
+        "SET lock_timeout TO 0; SET citus.multi_shard_modify_mode TO parallel;"
+        " SET citus.max_adaptive_executor_pool_size TO 2"
+    )
     create_space = staticmethod(create_space)
 
     @property
@@ -89,9 +96,16 @@ class ClusterContents(PostgresContents):
         rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
         contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
         for fingerprint, space, _ in rows:
-            values = [part.values[1:] for part in parts if part.values[0] == fingerprint]
-            if values:
-                save_vectors(connection, space, values, None)
+            values = dict(part.values[1:] for part in parts if part.values[0] == fingerprint)
+            if not values:
+                continue
+            owners = owners_of(connection, list(values))
+            into = "COPY embeddings (scope, space, passage, vector) FROM STDIN (FORMAT BINARY)"
+            with connection.cursor().copy(into) as copy:
+                copy.set_types(["int4", "int4", "bytea", "bytea"])
+                for scope, passage in owners:
+                    copy.write_row((scope, space, passage, packed(values[passage])))
+            attach_vectors(connection, space, list(values), sorted({scope for scope, _ in owners}))
 
     def merge_tallies(self, connection: Connection) -> None:
         scopes = connection.execute("SELECT scope FROM tallies GROUP BY scope HAVING count(*) > 1").fetchall()

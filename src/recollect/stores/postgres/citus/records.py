@@ -17,7 +17,7 @@ from recollect.stores.ledger import RecordState
 from recollect.stores.postgres.additions import Additions, lock_folds
 from recollect.stores.postgres.citus.database import ClusterDatabase, list_scopes, scope_number
 from recollect.stores.postgres.citus.keywords import DOCUMENT, TALLY, ClusterKeywords
-from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, save_vectors
+from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, insert_vector, save_vectors
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
 from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE
@@ -79,6 +79,7 @@ class ClusterRows(Rows):
         super().__init__(*arguments)
         self._places: dict[str, tuple[int, int]] = {}  # row and scope of each id
         self._scope_of: dict[int, int] = {}
+        self._vectors: dict[tuple[int, bytes], bytes] = {}  # of buffered records, by space and hash of the text
 
     @staticmethod
     def preparation(changes: Sequence[Change]) -> list[Condition]:
@@ -118,18 +119,18 @@ class ClusterRows(Rows):
             ]
         rows = [cursor.fetchone() for cursor in cursors]
         self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
+        numbers = [int(row[0]) for row in rows if row]
+        for record, scope, number in zip(records, scopes, numbers, strict=True):
+            self._remember(record.id, number, scope)
+        events = [(*self._place(key), key, *event) for key, *event in self._events]
         with self.connection.pipeline():
-            for record, scope, row in zip(records, scopes, rows, strict=True):
-                number = int(row[0]) if row else 0
-                self._remember(record.id, number, scope)
+            for record, scope, number in zip(records, scopes, numbers, strict=True):
                 self._insert(record, number, scope)
+            for event in events:
+                self.connection.execute(_EVENT, event)
         merged = [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
         for scope in merged:
             merge_tallies(self.connection, scope)
-        events = [(*self._place(key), key, *event) for key, *event in self._events]
-        with self.connection.pipeline():
-            for event in events:
-                self.connection.execute(_EVENT, event)
         self._new_ids -= self._buffer.keys()
         self._new_texts -= self._buffered_texts
         for buffer in (self._buffer, self._buffered_texts, self._events):
@@ -235,8 +236,13 @@ class ClusterRows(Rows):
 
     def save(self, change: SaveVectors) -> None:
         self.check_space(change.space)
+        buffered = self._buffer.values()
+        new = {passage_hash(record.passage) for record in buffered if record.text_hash in self._new_texts}
+        self._vectors = {(change.space, passage): vector for passage, vector in change.vectors if passage in new}
         self.flush()
-        save_vectors(self.connection, change.space, change.vectors, sorted(self._scopes.values()))
+        self._vectors.clear()
+        others = [(passage, vector) for passage, vector in change.vectors if passage not in new]
+        save_vectors(self.connection, change.space, others, sorted(self._scopes.values()))
 
     def _insert(self, record: Record, row: int, scope: int) -> None:
         parts = (record.scope.user, record.scope.agent, record.scope.session)
@@ -245,14 +251,19 @@ class ClusterRows(Rows):
         self._index(record, row, scope)
 
     def _index(self, record: Record, row: int, scope: int) -> None:
-        """Add a record to all indexes."""
+        """Add a record to all indexes; with its vector, if it is given, or if one is stored."""
         terms = self.writer.terms(record)
         values = (row, scope, terms.length, list(terms.counts), list(terms.counts.values()))
         self.connection.execute(DOCUMENT, values)
         self.connection.execute(TALLY, (scope, 1, terms.length))
+        passage = passage_hash(record.passage)
         for space in self._spaces:
+            if (vector := self._vectors.get((space, passage))) is not None:
+                insert_vector(self.connection, space, passage, vector, (row, scope))
+                continue
             self.connection.execute(f"INSERT INTO vectors_{space} (row, scope) VALUES (%s, %s)", (row, scope))
-            attach_vectors(self.connection, space, [passage_hash(record.passage)], [scope])
+            if record.text_hash not in self._new_texts:
+                attach_vectors(self.connection, space, [passage], [scope])
 
     def _remember(self, key: str, row: int, scope: int) -> None:
         self._places[key] = (row, scope)

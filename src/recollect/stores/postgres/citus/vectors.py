@@ -37,22 +37,44 @@ def save_vectors(
     connection: Connection, space: int, vectors: Sequence[tuple[bytes, bytes]], scopes: Sequence[int] | None
 ) -> None:
     """Save vectors by the hashes of their texts in the scopes that have these texts, or in some of them."""
-    among, numbers = ("true", []) if scopes is None else ("scope = ANY(%s)", [list(scopes)])
     values = dict(vectors)
-    owners = connection.execute(
-        f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}", [list(values), *numbers]
-    ).fetchall()
-    if scopes is None:  # a vector may be there before its record
-        owners += [(NOBODY, passage) for passage in values.keys() - {bytes(passage) for _, passage in owners}]
-    if not owners:
+    if not values or not (owners := owners_of(connection, list(values), scopes)):
         return
-    rows = [(scope, space, passage, literal(np.frombuffer(values[bytes(passage)], "<f4"))) for scope, passage in owners]
+    rows = [(scope, space, passage, literal(np.frombuffer(values[passage], "<f4"))) for scope, passage in owners]
     places = ", ".join(["(%s, %s, %s, %s::vector)"] * len(rows))
     connection.execute(
         f"INSERT INTO embeddings (scope, space, passage, vector) VALUES {places} ON CONFLICT DO NOTHING",
         [value for row in rows for value in row],
     )
     attach_vectors(connection, space, list(values), sorted({scope for scope, _ in owners}))
+
+
+def owners_of(
+    connection: Connection, passages: Sequence[bytes], scopes: Sequence[int] | None = None
+) -> list[tuple[int, bytes]]:
+    """The scopes that have these texts, or of some scopes those; each with the text's hash."""
+    among, numbers = ("true", []) if scopes is None else ("scope = ANY(%s)", [list(scopes)])
+    rows = connection.execute(
+        f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}", [list(passages), *numbers]
+    )
+    owners = [(scope, bytes(passage)) for scope, passage in rows]
+    if scopes is None:  # a vector may be there before its record
+        owners += [(NOBODY, passage) for passage in set(passages) - {passage for _, passage in owners}]
+    return owners
+
+
+def insert_vector(connection: Connection, space: int, passage: bytes, vector: bytes, place: tuple[int, int]) -> None:
+    """Insert the vector of a new record, whose row and scope are given, and whose text is new there."""
+    row, scope = place
+    value = literal(np.frombuffer(vector, "<f4"))
+    connection.execute(
+        f"INSERT INTO vectors_{space} (row, scope, vector, settled) VALUES (%s, %s, %s::halfvec, true)",
+        (row, scope, value),
+    )
+    connection.execute(
+        "INSERT INTO embeddings (scope, space, passage, vector) VALUES (%s, %s, %s, %s::vector) ON CONFLICT DO NOTHING",
+        (scope, space, passage, value),
+    )
 
 
 def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
