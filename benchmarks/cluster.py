@@ -139,8 +139,7 @@ def sizes(cluster: Any, schema: str, records: int) -> Iterator[str]:
     """Bytes of each table for a record, with its indexes; and those of HNSW, which are a part of them."""
     yield from table("table", "bytes a record")
     for name in TABLES:
-        function = "pg_total_relation_size" if name == "ids" else "citus_total_relation_size"
-        ((size,),) = cluster.execute(f"SELECT {function}('{schema}.{name}')")
+        ((size,),) = cluster.execute(f"SELECT citus_total_relation_size('{schema}.{name}')")
         yield row(f"`{name}`", f"{size / records:,.0f}")
     near = (
         "SELECT sum(result::bigint) FROM run_command_on_shards('{0}.vectors_1', $$SELECT"
