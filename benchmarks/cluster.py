@@ -49,6 +49,7 @@ from recollect.memory import Memory
 from recollect.stores.postgres.citus.layout import distribute
 
 NODES, SHARDS, ADDS = 3, 32, 202
+LOADED = 10_000  # records that are loaded at once: every shard is asked which of them it has
 PLAIN_UP_TO = 100_000  # the million in a plain store is in the tables of `benchmarks.scale`
 SERVER = {
     "fsync": "on", "full_page_writes": "on", "shared_buffers": "1GB", "maintenance_work_mem": "1GB",
@@ -65,7 +66,7 @@ def opened(place: str) -> Memory:
 
 def load(memory: Memory, size: int) -> tuple[float, float]:
     """Seconds of two threads that make and load the records, and of making the indexes after it."""
-    contents, batches, turn = memory.store.contents, parts(size), threading.Lock()
+    contents, batches, turn = memory.store.contents, parts(size, LOADED), threading.Lock()
     contents.load(next(batches))
     contents.load(next(batches))
 

@@ -75,12 +75,12 @@ def words(chance: random.Random, count: int) -> str:
     return " ".join(chance.choices(VOCABULARY, cum_weights=CHANCES, k=count))
 
 
-def parts(size: int) -> Iterator[list[Part]]:
+def parts(size: int, batch: int = BATCH) -> Iterator[list[Part]]:
     """All that a store of this size holds, in batches."""
     yield [Part("meta", ("language", "none")), Part("meta", ("space", SPACE.fingerprint))]
     yield [Part("space", (SPACE.fingerprint, SPACE.embedder, SPACE.dimension))]
-    for first in range(0, size, BATCH):
-        numbers = range(first, min(first + BATCH, size))
+    for first in range(0, size, batch):
+        numbers = range(first, min(first + batch, size))
         chance = random.Random(first)
         texts = {number: f"{number} {words(chance, WORDS)}" for number in numbers}
         made = vectors(len(texts), first + 1)
