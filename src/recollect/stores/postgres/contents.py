@@ -216,9 +216,10 @@ def ascending(column: str, sql_type: str) -> str:
     return f'{column} COLLATE "C"'
 
 
-def packed(vector: bytes) -> bytes:
-    """A vector of a part in pgvector's binary format: two short integers, then big-endian floats."""
-    return struct.pack("!hh", len(vector) // 4, 0) + np.frombuffer(vector, dtype="<f4").astype(">f4").tobytes()
+def packed(vector: bytes, number: str = "f4") -> bytes:
+    """A vector of a part in pgvector's binary format: two short integers, then big-endian floats (f2: halfvec)."""
+    numbers = np.frombuffer(vector, dtype="<f4").astype(f">{number}")
+    return struct.pack("!hh", numbers.size, 0) + numbers.tobytes()
 
 
 def _unpacked(row: Sequence[Any]) -> tuple[str, bytes, bytes]:
