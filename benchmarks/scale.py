@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scale.md"
 SERVER = {"shared_buffers": "2GB", "maintenance_work_mem": "3GB", "max_wal_size": "8GB", "max_connections": "100"}
 DIMENSION, PLANE, USERS, WORDS, DEPTH, BATCH = 384, 48, 1_000, 20, 100, 2_000
-QUERIES, WARM, CLIENTS, SECONDS = 42, 2, 2, 15
+QUERIES, WARM, CLIENTS, SECONDS = 42, 2, 2, 10
 BEGAN = 1_700_000_000_000_000
 VOCABULARY = [f"w{number}x" for number in range(20_000)]
 CHANCES = list(itertools.accumulate(1 / (number + 10) for number in range(20_000)))
@@ -47,7 +47,6 @@ VIEWS = {
     "a tenth": Filter(any_scope=True, categories=("tenth",)),
     "one user": Filter(scope=Scope(user="7")),
 }
-RESULTS = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
 class Plane:
@@ -76,12 +75,12 @@ def words(chance: random.Random, count: int) -> str:
     return " ".join(chance.choices(VOCABULARY, cum_weights=CHANCES, k=count))
 
 
-def parts(size: int) -> Iterator[list[Part]]:
+def parts(size: int, batch: int = BATCH) -> Iterator[list[Part]]:
     """All that a store of this size holds, in batches."""
     yield [Part("meta", ("language", "none")), Part("meta", ("space", SPACE.fingerprint))]
     yield [Part("space", (SPACE.fingerprint, SPACE.embedder, SPACE.dimension))]
-    for first in range(0, size, BATCH):
-        numbers = range(first, min(first + BATCH, size))
+    for first in range(0, size, batch):
+        numbers = range(first, min(first + batch, size))
         chance = random.Random(first)
         texts = {number: f"{number} {words(chance, WORDS)}" for number in numbers}
         made = vectors(len(texts), first + 1)
@@ -183,18 +182,21 @@ def percentile(times: list[float]) -> float:
 def throughput(places: dict[str, str]) -> Iterator[str]:
     """Several processes at once, each with a store of its own open."""
     for work in ("all", "one user", "add"):
-        totals = []
-        for place in places.values():
-            command = [sys.executable, "-m", "benchmarks.scale", "--client", place, work]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            clients = [subprocess.Popen([*command, str(number)], **pipes) for number in range(CLIENTS)]
-            for one in clients:
-                assert one.stdout.readline() == "ready\n"
-            for one in clients:
-                one.stdin.write("go\n")
-                one.stdin.flush()
-            totals.append(sum(int(one.communicate()[0]) for one in clients) / SECONDS)
+        totals = [rate(place, work, CLIENTS) for place in places.values()]
         yield row(work, *(f"{total:,.1f}" for total in totals), f"{totals[1] / max(totals[0], 1e-9):.2f}")
+
+
+def rate(place: str, work: str, count: int) -> float:
+    """What some processes do in a second, together."""
+    command = [sys.executable, "-m", "benchmarks.scale", "--client", place, work]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    clients = [subprocess.Popen([*command, str(number)], **pipes) for number in range(count)]
+    for one in clients:
+        assert one.stdout.readline() == "ready\n"
+    for one in clients:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    return sum(int(one.communicate()[0]) for one in clients) / SECONDS
 
 
 def client(place: str, work: str, number: str) -> None:
@@ -269,8 +271,14 @@ def main() -> None:
         if server:
             server.remove()
     if "--write" in sys.argv:
-        text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(RESULTS.sub(lambda found: f"{found[1]}{chr(10).join(told)}\n{found[2]}", text), "utf-8")
+        write("results", told)
+
+
+def write(name: str, lines: Sequence[str]) -> None:
+    """Put lines between the markers of that name in the page."""
+    results = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(results.sub(lambda found: f"{found[1]}{chr(10).join(lines)}\n{found[2]}", text), "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,6 +112,21 @@ def test_search_of_one_user_reads_its_shard_and_the_global_one(place: str, memor
         remote.clear()
         assert len(other.search("heron", any_scope=True, limit=50).results) == 2 + 2 * len(USERS)
         assert [(len(groups_of(place, remote)),)] == rows(place, SHARDS)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_new_records_of_one_user_take_ten_commands(
+    memory: Memory, place: str, remote: list[str], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Seven to the tables of its shard, and three for the transaction, however many records there are."""
+    monkeypatch.setattr(random, "randrange", lambda most: most - 1)  # nothing is merged now
+    assert memory.status()["records"]["total"]
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as other:
+        other.add("warm up", user=USERS[0])
+        remote.clear()
+        other.add_many([{"text": f"heron number {number}", "user": USERS[0]} for number in range(count)])
+        assert len([command for command in remote if command.startswith("issuing")]) <= 10
+        assert other.status()["vectors"]["without"] == 0
 
 
 def test_change_of_one_user_writes_its_shard_alone(place: str, memory: Memory, remote: list[str]) -> None:

@@ -42,8 +42,9 @@ def programs() -> Path | None:
 class Cluster:
     """A coordinator and workers on 127.0.0.1, which end with `close`."""
 
-    def __init__(self, workers: int = 2, extensions: tuple[str, ...] = ("citus", "vector")) -> None:
+    def __init__(self, workers: int = 2, extensions: tuple[str, ...] = ("citus", "vector"), **settings: str) -> None:
         self.extensions = extensions
+        self.settings = {**SETTINGS, **settings}
         self.nodes: list[Server] = []
         self.ports: dict[Server, int] = {}
         try:
@@ -65,7 +66,7 @@ class Cluster:
     def start_node(self, other: Path | None = None) -> Server:
         """A new server, perhaps of other programs, that is not part of the cluster yet."""
         port = _free_port()
-        node = Server.make(other or programs(), port=str(port), **SETTINGS)
+        node = Server.make(other or programs(), port=str(port), **self.settings)
         self.nodes.append(node)
         self.ports[node] = port
         with psycopg.connect(node.url(port=str(port)), autocommit=True) as connection:

@@ -27,7 +27,7 @@ from recollect.types.parts import Contents, Part
 INDEX_LOCK = 0x52434C56  # the advisory lock for building indexes, one for each schema
 FETCH_ROWS = 100  # rows that the cursor of a dump fetches at once: a text may be a megabyte
 
-_INDEX_MEMORY = """
+_INDEX_SETTINGS = """
     SET lock_timeout TO 0;
     SELECT set_config('maintenance_work_mem', greatest(262144, setting::integer) || 'kB', false)
     FROM pg_settings WHERE name = 'maintenance_work_mem'
@@ -45,6 +45,8 @@ class PostgresContents(Contents):
     """Dumps and loads one PostgreSQL store."""
 
     selects = contents.selects(DIALECT, "embeddings JOIN spaces USING (space)")
+    keys = contents.KEYS
+    index_settings = _INDEX_SETTINGS
     create_space = staticmethod(create_space)
 
     @property
@@ -138,7 +140,7 @@ class PostgresContents(Contents):
             return
         self._keywords.merge_all()
         with self._database.connect() as connection, translated(self._database.address):
-            connection.execute(_INDEX_MEMORY)
+            connection.execute(self.index_settings)
             # A server finishes an index whose client was killed. Wait for it instead of building it twice.
             lock = "SELECT pg_advisory_lock(%s, current_schema()::regnamespace::oid::integer)"
             connection.execute(lock, (INDEX_LOCK,))
@@ -159,9 +161,9 @@ class PostgresContents(Contents):
     def _by_key(self, connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
         """The stored parts with the keys of these parts, which are of one kind."""
         kind = parts[0].kind
-        keys = ", ".join(f"%s::{sql_type}[]" for sql_type in contents.KEYS[kind].values())
+        keys = ", ".join(f"%s::{sql_type}[]" for sql_type in self.keys[kind].values())
         rows: Iterable[Any] = connection.cursor(binary=True).execute(
-            f"{self.selects[kind]} AND ({', '.join(contents.KEYS[kind])}) IN (SELECT * FROM unnest({keys}))",
+            f"{self.selects[kind]} AND ({', '.join(self.keys[kind])}) IN (SELECT * FROM unnest({keys}))",
             [list(column) for column in zip(*(part.key for part in parts), strict=True)],
         )
         found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
@@ -216,6 +218,12 @@ def ascending(column: str, sql_type: str) -> str:
     for old, new in _SORTABLE:
         column = f"replace({column}, E'{old}', E'{new}')"
     return f'{column} COLLATE "C"'
+
+
+def packed(vector: bytes, number: str = "f4") -> bytes:
+    """A vector of a part in pgvector's binary format: two short integers, then big-endian floats (f2: halfvec)."""
+    numbers = np.frombuffer(vector, dtype="<f4").astype(f">{number}")
+    return struct.pack("!hh", numbers.size, 0) + numbers.tobytes()
 
 
 def _unpacked(row: Sequence[Any]) -> tuple[str, bytes, bytes]:
@@ -289,10 +297,9 @@ def _load_vectors(connection: Connection, parts: Sequence[Part]) -> None:
     contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
     spaces = {fingerprint: space for fingerprint, space, _ in rows}
     with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
-        copy.set_types(["int4", "bytea", "bytea"])  # a vector is written in pgvector's binary format, as it is
+        copy.set_types(["int4", "bytea", "bytea"])
         for fingerprint, passage, vector in (part.values for part in parts):
-            numbers = np.frombuffer(vector, dtype="<f4").astype(">f4").tobytes()
-            copy.write_row((spaces[fingerprint], passage, struct.pack("!hh", len(vector) // 4, 0) + numbers))
+            copy.write_row((spaces[fingerprint], passage, packed(vector)))
     for fingerprint in {part.values[0] for part in parts}:
         passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
         connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))

@@ -9,15 +9,17 @@ from typing import Any
 from recollect.stores import contents
 from recollect.stores.postgres.citus.database import scope_number
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
-from recollect.stores.postgres.citus.vectors import create_space, save_vectors
+from recollect.stores.postgres.citus.vectors import NOBODY, create_space
 from recollect.stores.postgres.connections import Connection
-from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot
+from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
 from recollect.types import (
     Record,
     Scope,
 )
 from recollect.types.parts import Part
+
+KEYS = {**contents.KEYS, "record": {'id COLLATE "C"': "text"}}  # `records` has no other index by the id alone
 
 
 class ClusterSnapshot(PostgresSnapshot):
@@ -40,6 +42,11 @@ class ClusterContents(PostgresContents):
     """Dumps and loads a distributed store."""
 
     selects = contents.selects(ClusterRows.dialect, "embeddings JOIN spaces USING (space)")
+    keys = KEYS
+    index_settings = (  # all workers at once, each two indexes, of which each may need `maintenance_work_mem`
+        "SET lock_timeout TO 0; SET citus.multi_shard_modify_mode TO parallel;"
+        " SET citus.max_adaptive_executor_pool_size TO 2"
+    )
     create_space = staticmethod(create_space)
 
     @property
@@ -99,12 +106,36 @@ class ClusterContents(PostgresContents):
         rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
         contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
         for fingerprint, space, _ in rows:
-            values = [part.values[1:] for part in parts if part.values[0] == fingerprint]
+            values = dict(part.values[1:] for part in parts if part.values[0] == fingerprint)
             if values:
-                save_vectors(connection, space, values, None)
+                _copy_vectors(connection, space, values)
 
     def merge_tallies(self, connection: Connection) -> None:
         scopes = connection.execute("SELECT scope FROM tallies GROUP BY scope HAVING count(*) > 1").fetchall()
         for (scope,) in scopes:
             with connection.transaction():
                 merge_tallies(connection, scope)
+
+
+def _copy_vectors(connection: Connection, space: int, vectors: Mapping[bytes, bytes]) -> None:
+    """Insert new vectors by the hashes of their texts, and again with the records that have these texts.
+
+    An UPDATE with a join would depend on statistics, which a store has only after it was loaded.
+    """
+    found = connection.execute("SELECT row, scope, passage FROM records WHERE passage = ANY(%s)", (list(vectors),))
+    places = {row: (scope, bytes(passage)) for row, scope, passage in found}
+    owners = set(places.values())
+    nowhere = vectors.keys() - {passage for _, passage in owners}
+    with connection.cursor().copy("COPY embeddings (scope, space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
+        copy.set_types(["int4", "int4", "bytea", "bytea"])
+        for scope, passage in (*owners, *((NOBODY, passage) for passage in nowhere)):
+            copy.write_row((scope, space, passage, packed(vectors[passage])))
+    empty = f"DELETE FROM vectors_{space} WHERE vector IS NULL AND row = ANY(%s) RETURNING row"
+    rows = [row for (row,) in connection.execute(empty, (list(places),))]
+    with connection.cursor().copy(
+        f"COPY vectors_{space} (row, scope, vector, settled) FROM STDIN (FORMAT BINARY)"
+    ) as copy:
+        copy.set_types(["int8", "int4", "bytea", "bool"])
+        for row in rows:
+            scope, passage = places[row]
+            copy.write_row((row, scope, packed(vectors[passage], "f2"), True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 from recollect.dataclass import dataclass
 from recollect.stores.postgres.connections import Connection, run
@@ -21,6 +22,8 @@ from recollect.types import (
     Filter,
     Scope,
 )
+
+INSERT_ROWS = 100  # rows that one statement inserts
 
 OWN = "scope = ANY(string_to_array(current_setting('recollect.scopes', true), ',')::integer[])"
 """Row-level security where no policy may have a subquery: the transaction lists the numbers of its scopes."""
@@ -111,3 +114,12 @@ def scope_number(connection: Connection, scope: Scope) -> int:
             (scope.user, scope.user, scope.agent, scope.session),
         )
     return int(row[0])
+
+
+def insert_rows(connection: Connection, insert: str, rows: Sequence[Sequence[Any]], then: str = "") -> None:
+    """Insert rows, many with each statement; `insert` is the statement for one of them, `then` follows the rows."""
+    head, place = insert.split(" VALUES ")
+    for start in range(0, len(rows), INSERT_ROWS):
+        some = rows[start : start + INSERT_ROWS]
+        values = [value for row in some for value in row]
+        connection.execute(f"{head} VALUES {', '.join([place] * len(some))}{then}", values)

@@ -80,7 +80,7 @@ class ClusterKeywords(PostgresKeywords):
                 "SELECT DISTINCT scope FROM documents WHERE NOT merged UNION SELECT DISTINCT scope FROM removals"
             ).fetchall()
         for (scope,) in rows:
-            while self._database.write(partial(merge_postings, scope=scope, patient=True)):
+            while self._database.write(partial(merge_postings, scope=scope, patient=True)) >= MERGE_BATCH:
                 pass
 
     def _postings(self, connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
@@ -145,6 +145,8 @@ def _merge_removals(connection: Connection, scope: int) -> int:
 
 def _merge_documents(connection: Connection, scope: int) -> int:
     documents = connection.execute(_MOVING, (scope, MERGE_BATCH)).fetchall()
+    if not documents:
+        return 0
     postings: dict[str, list[tuple[int, float, int]]] = defaultdict(list)
     for row, length, terms, counts in sorted(documents):
         for term, count in zip(terms, counts, strict=True):
@@ -152,6 +154,9 @@ def _merge_documents(connection: Connection, scope: int) -> int:
     connection.execute(
         "UPDATE documents SET merged = true WHERE scope = %s AND row = ANY(%s)", (scope, [row for row, *_ in documents])
     )
+    if connection.execute("SELECT 1 FROM blocks WHERE scope = %s LIMIT 1", (scope,)).fetchone() is None:
+        _copy_blocks(connection, scope, postings)
+        return len(documents)
     full: list[str] = []
     terms = sorted(postings)
     for start in range(0, len(terms), MERGE_BATCH):
@@ -176,3 +181,13 @@ def _merge_documents(connection: Connection, scope: int) -> int:
         "UPDATE blocks SET part = %s WHERE scope = %s AND term = ANY(%s) AND part = 0", (micros(now()), scope, full)
     )
     return len(documents)
+
+
+def _copy_blocks(connection: Connection, scope: int, postings: Mapping[str, Sequence[tuple[int, float, int]]]) -> None:
+    """The first blocks of a scope, all at once."""
+    number = micros(now())
+    into = "COPY blocks (term, scope, part, low, high, postings) FROM STDIN"
+    with connection.cursor().copy(into) as copy:
+        for term, each in sorted(postings.items()):
+            block = np.array(each, POSTING).tobytes()
+            copy.write_row((term, scope, number if len(block) >= FULL_BLOCK else 0, each[0][0], each[-1][0], block))

@@ -41,6 +41,8 @@ _SCHEMA = f"""
         ADD COLUMN "user" text, ADD COLUMN agent text, ADD COLUMN session text,
         ADD PRIMARY KEY (scope, row), ADD UNIQUE (scope, id);
     ALTER TABLE history DROP CONSTRAINT history_pkey, ADD PRIMARY KEY (scope, seq);
+    DROP INDEX history_scope;
+    CREATE INDEX history_seq ON history (seq);
     ALTER TABLE documents DROP CONSTRAINT documents_pkey, ADD PRIMARY KEY (scope, row);
     ALTER TABLE removals DROP CONSTRAINT removals_pkey, ADD PRIMARY KEY (scope, number);
     ALTER TABLE tallies DROP CONSTRAINT tallies_pkey, ADD PRIMARY KEY (scope, number);

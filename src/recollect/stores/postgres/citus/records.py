@@ -15,12 +15,12 @@ from psycopg.rows import TupleRow
 
 from recollect.stores.ledger import RecordState
 from recollect.stores.postgres.additions import Additions, lock_folds
-from recollect.stores.postgres.citus.database import ClusterDatabase, list_scopes, scope_number
+from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
 from recollect.stores.postgres.citus.keywords import DOCUMENT, TALLY, ClusterKeywords
-from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, save_vectors
+from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, insert_vectors, save_vectors
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
-from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE
+from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexedRecord
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
@@ -79,6 +79,7 @@ class ClusterRows(Rows):
         super().__init__(*arguments)
         self._places: dict[str, tuple[int, int]] = {}  # row and scope of each id
         self._scope_of: dict[int, int] = {}
+        self._vectors: dict[tuple[int, bytes], bytes] = {}  # of buffered records, by space and hash of the text
 
     @staticmethod
     def preparation(changes: Sequence[Change]) -> list[Condition]:
@@ -118,18 +119,16 @@ class ClusterRows(Rows):
             ]
         rows = [cursor.fetchone() for cursor in cursors]
         self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
+        numbers = [int(row[0]) for row in rows if row]
+        for record, scope, number in zip(records, scopes, numbers, strict=True):
+            self._remember(record.id, number, scope)
+        events = [(*self._place(key), key, *event) for key, *event in self._events]
         with self.connection.pipeline():
-            for record, scope, row in zip(records, scopes, rows, strict=True):
-                number = int(row[0]) if row else 0
-                self._remember(record.id, number, scope)
-                self._insert(record, number, scope)
+            self._insert(list(map(self._indexed, records, numbers, scopes)))
+            insert_rows(self.connection, _EVENT, events)
         merged = [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
         for scope in merged:
             merge_tallies(self.connection, scope)
-        events = [(*self._place(key), key, *event) for key, *event in self._events]
-        with self.connection.pipeline():
-            for event in events:
-                self.connection.execute(_EVENT, event)
         self._new_ids -= self._buffer.keys()
         self._new_texts -= self._buffered_texts
         for buffer in (self._buffer, self._buffered_texts, self._events):
@@ -174,12 +173,12 @@ class ClusterRows(Rows):
                 "UPDATE ids SET scope = %s, earlier = array_append(earlier, %s) WHERE id = %s", (scope, held, record.id)
             )
             self._remember(record.id, number, scope)
-            self._insert(record, number, scope)
+            self._insert([self._indexed(record, number, scope)])
             return
         with self.connection.pipeline():
             self.connection.execute(_REPLACE, [*to_row(record), terms.length, scope, row])
             self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage_hash(before.passage)))
-            self._index(record, row, scope)
+            self._index([self._indexed(record, row, scope)])
 
     def supersede(self, key: str, by: str | None, at: Any) -> None:
         self.flush()
@@ -235,24 +234,42 @@ class ClusterRows(Rows):
 
     def save(self, change: SaveVectors) -> None:
         self.check_space(change.space)
+        buffered = self._buffer.values()
+        new = {passage_hash(record.passage) for record in buffered if record.text_hash in self._new_texts}
+        self._vectors = {(change.space, passage): vector for passage, vector in change.vectors if passage in new}
         self.flush()
-        save_vectors(self.connection, change.space, change.vectors, sorted(self._scopes.values()))
+        self._vectors.clear()
+        others = [(passage, vector) for passage, vector in change.vectors if passage not in new]
+        save_vectors(self.connection, change.space, others, sorted(self._scopes.values()))
 
-    def _insert(self, record: Record, row: int, scope: int) -> None:
-        parts = (record.scope.user, record.scope.agent, record.scope.session)
-        length = self.writer.terms(record).length
-        self.connection.execute(_INSERT, [*to_row(record), scope, length, row, *parts])
-        self._index(record, row, scope)
+    def _indexed(self, record: Record, row: int, scope: int) -> IndexedRecord:
+        return IndexedRecord(row, scope, record, self.writer.terms(record))
 
-    def _index(self, record: Record, row: int, scope: int) -> None:
-        """Add a record to all indexes."""
-        terms = self.writer.terms(record)
-        values = (row, scope, terms.length, list(terms.counts), list(terms.counts.values()))
-        self.connection.execute(DOCUMENT, values)
-        self.connection.execute(TALLY, (scope, 1, terms.length))
+    def _insert(self, stored: Sequence[IndexedRecord]) -> None:
+        rows = [
+            (*to_row(record), scope, terms.length, row, record.scope.user, record.scope.agent, record.scope.session)
+            for row, scope, record, terms in stored
+        ]
+        insert_rows(self.connection, _INSERT, rows)
+        self._index(stored)
+
+    def _index(self, stored: Sequence[IndexedRecord]) -> None:
+        """Add records to all indexes; with their vectors, if these are given, or stored with the same text."""
+        documents = [
+            (row, scope, terms.length, list(terms.counts), list(terms.counts.values()))
+            for row, scope, _, terms in stored
+        ]
+        insert_rows(self.connection, DOCUMENT, documents)
+        insert_rows(self.connection, TALLY, [(each.scope, 1, each.terms.length) for each in stored])
+        passages = [passage_hash(each.record.passage) for each in stored]
         for space in self._spaces:
-            self.connection.execute(f"INSERT INTO vectors_{space} (row, scope) VALUES (%s, %s)", (row, scope))
-            attach_vectors(self.connection, space, [passage_hash(record.passage)], [scope])
+            values = [self._vectors.get((space, passage)) for passage in passages]
+            places = [(each.row, each.scope) for each in stored]
+            insert_vectors(self.connection, space, places, list(zip(passages, values, strict=True)))
+        known = [at for at, each in enumerate(stored) if each.record.text_hash not in self._new_texts]
+        for space in self._spaces if known else ():
+            scopes = sorted({stored[at].scope for at in known})
+            attach_vectors(self.connection, space, [passages[at] for at in known], scopes)
 
     def _remember(self, key: str, row: int, scope: int) -> None:
         self._places[key] = (row, scope)

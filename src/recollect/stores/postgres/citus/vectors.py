@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.citus.database import OWN, ClusterDatabase
+from recollect.stores.postgres.citus.database import OWN, ClusterDatabase, insert_rows
 from recollect.stores.postgres.connections import CONNECTION_LOST, Connection
 from recollect.stores.postgres.vectors import (
     SAVE_BATCH,
@@ -32,27 +32,49 @@ from recollect.types import (
 NOBODY = 0
 """The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
 
+EMBEDDING = "INSERT INTO embeddings (scope, space, passage, vector) VALUES (%s, %s, %s, %s::vector)"
+
 
 def save_vectors(
     connection: Connection, space: int, vectors: Sequence[tuple[bytes, bytes]], scopes: Sequence[int] | None
 ) -> None:
     """Save vectors by the hashes of their texts in the scopes that have these texts, or in some of them."""
-    among, numbers = ("true", []) if scopes is None else ("scope = ANY(%s)", [list(scopes)])
     values = dict(vectors)
-    owners = connection.execute(
-        f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}", [list(values), *numbers]
-    ).fetchall()
-    if scopes is None:  # a vector may be there before its record
-        owners += [(NOBODY, passage) for passage in values.keys() - {bytes(passage) for _, passage in owners}]
-    if not owners:
+    if not values or not (owners := owners_of(connection, list(values), scopes)):
         return
-    rows = [(scope, space, passage, literal(np.frombuffer(values[bytes(passage)], "<f4"))) for scope, passage in owners]
-    places = ", ".join(["(%s, %s, %s, %s::vector)"] * len(rows))
-    connection.execute(
-        f"INSERT INTO embeddings (scope, space, passage, vector) VALUES {places} ON CONFLICT DO NOTHING",
-        [value for row in rows for value in row],
-    )
+    rows = [(scope, space, passage, literal(np.frombuffer(values[passage], "<f4"))) for scope, passage in owners]
+    insert_rows(connection, EMBEDDING, rows, " ON CONFLICT DO NOTHING")
     attach_vectors(connection, space, list(values), sorted({scope for scope, _ in owners}))
+
+
+def owners_of(
+    connection: Connection, passages: Sequence[bytes], scopes: Sequence[int] | None = None
+) -> list[tuple[int, bytes]]:
+    """The scopes that have these texts, or of some scopes those; each with the text's hash."""
+    among, numbers = ("true", []) if scopes is None else ("scope = ANY(%s)", [list(scopes)])
+    rows = connection.execute(
+        f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}", [list(passages), *numbers]
+    )
+    owners = [(scope, bytes(passage)) for scope, passage in rows]
+    if scopes is None:  # a vector may be there before its record
+        owners += [(NOBODY, passage) for passage in set(passages) - {passage for _, passage in owners}]
+    return owners
+
+
+def insert_vectors(
+    connection: Connection,
+    space: int,
+    places: Sequence[tuple[int, int]],
+    vectors: Sequence[tuple[bytes, bytes | None]],
+) -> None:
+    """Insert new records, by row and scope, into a space, each with the hash of its text and perhaps its vector."""
+    literals = [None if vector is None else literal(np.frombuffer(vector, "<f4")) for _, vector in vectors]
+    insert = f"INSERT INTO vectors_{space} (row, scope, vector, settled) VALUES (%s, %s, %s::halfvec, %s)"
+    rows = [(*place, value, value is not None) for place, value in zip(places, literals, strict=True)]
+    insert_rows(connection, insert, rows)
+    given = zip(places, vectors, literals, strict=True)
+    new = [(scope, space, passage, value) for (_, scope), (passage, _), value in given if value is not None]
+    insert_rows(connection, EMBEDDING, new, " ON CONFLICT DO NOTHING")
 
 
 def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
