@@ -13,10 +13,7 @@ from recollect.stores.postgres.citus.vectors import NOBODY, create_space
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
-from recollect.types import (
-    Record,
-    Scope,
-)
+from recollect.types import Record, Scope
 from recollect.types.parts import Part
 
 KEYS = {**contents.KEYS, "record": {'id COLLATE "C"': "text"}}  # `records` has no other index by the id alone

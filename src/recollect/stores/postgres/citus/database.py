@@ -11,17 +11,8 @@ from recollect.dataclass import dataclass
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.rows import find_scope
-from recollect.stores.rows import (
-    Condition,
-    Dialect,
-    Located,
-    visible_to,
-)
-from recollect.types import (
-    GLOBAL,
-    Filter,
-    Scope,
-)
+from recollect.stores.rows import Condition, Dialect, Located, visible_to
+from recollect.types import GLOBAL, Filter, Scope
 
 INSERT_ROWS = 100  # rows that one statement inserts
 

@@ -14,16 +14,8 @@ from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords, Postings, read_postings
 from recollect.stores.postgres.postings import MERGE_LOCK, IndexWriter, not_indexed
 from recollect.stores.postgres.rows import POSTING, find_scope
-from recollect.stores.rows import (
-    micros,
-)
-from recollect.types import (
-    Filter,
-    RankedList,
-    Record,
-    Scope,
-    now,
-)
+from recollect.stores.rows import micros
+from recollect.types import Filter, RankedList, Record, Scope, now
 
 MERGE_BATCH = 1_000
 

@@ -24,25 +24,8 @@ from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexedRecord
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
-from recollect.stores.rows import (
-    COLUMNS,
-    Condition,
-    Located,
-    from_row,
-    micros,
-    passage_hash,
-    reader,
-    to_row,
-)
-from recollect.types import (
-    Change,
-    Event,
-    Filter,
-    Put,
-    Record,
-    Scope,
-    now,
-)
+from recollect.stores.rows import COLUMNS, Condition, Located, from_row, micros, passage_hash, reader, to_row
+from recollect.types import Change, Event, Filter, Put, Record, Scope, now
 from recollect.types.records import SaveVectors
 
 MERGE_CHANCE = 500  # one change in so many merges the new records of its scope into the blocks

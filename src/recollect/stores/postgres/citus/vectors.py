@@ -18,16 +18,8 @@ from recollect.stores.postgres.vectors import (
     create_index,
     literal,
 )
-from recollect.stores.rows import (
-    stored_pairs,
-)
-from recollect.types import (
-    Filter,
-    Matrix,
-    RankedList,
-    Vector,
-    VectorSpace,
-)
+from recollect.stores.rows import stored_pairs
+from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
 
 NOBODY = 0
 """The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
