@@ -160,6 +160,7 @@ def rebalanced(cluster: Any) -> tuple[float, int]:
         assert state in ("scheduled", "running"), cluster.execute("SELECT details FROM citus_rebalance_status()")
         time.sleep(0.5)
     seconds = time.perf_counter() - start
+    cluster.execute(f"ANALYZE {', '.join(f'scale_citus.{name}' for name in TABLES[1:])}")  # autovacuum is off
     ((size,),) = cluster.execute(f"SELECT sum(shard_size) FROM citus_shards WHERE nodeport = {cluster.ports[new]}")
     return seconds, int(size)
 
