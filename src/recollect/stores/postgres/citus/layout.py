@@ -39,7 +39,8 @@ _SCHEMA = f"""
     ALTER TABLE records DROP CONSTRAINT records_pkey, DROP CONSTRAINT records_id_key,
         DROP CONSTRAINT records_scope_fkey, ALTER COLUMN row DROP IDENTITY,
         ADD COLUMN "user" text, ADD COLUMN agent text, ADD COLUMN session text,
-        ADD PRIMARY KEY (row, scope), ADD UNIQUE (scope, id);
+        ADD PRIMARY KEY (scope, row), ADD UNIQUE (scope, id);
+    CREATE INDEX records_row ON records (row);
     ALTER TABLE history DROP CONSTRAINT history_pkey, ADD PRIMARY KEY (scope, seq);
     DROP INDEX history_scope;
     CREATE INDEX history_seq ON history (seq);
