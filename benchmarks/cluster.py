@@ -52,7 +52,7 @@ NODES, SHARDS, ADDS = 3, 32, 202
 LOADED = 10_000  # records that are loaded at once: every shard is asked which of them it has
 PLAIN_UP_TO = 100_000  # the million in a plain store is in the tables of `benchmarks.scale`
 SERVER = {
-    "fsync": "on", "full_page_writes": "on", "shared_buffers": "1GB", "maintenance_work_mem": "1GB",
+    "fsync": "on", "full_page_writes": "on", "shared_buffers": "1GB", "maintenance_work_mem": "256MB",
     "max_wal_size": "4GB", "autovacuum": "off", "citus.shard_count": str(SHARDS),
     "citus.node_connection_timeout": "30s",
 }  # fmt: skip
@@ -160,6 +160,7 @@ def rebalanced(cluster: Any) -> tuple[float, int]:
         assert state in ("scheduled", "running"), cluster.execute("SELECT details FROM citus_rebalance_status()")
         time.sleep(0.5)
     seconds = time.perf_counter() - start
+    cluster.execute(f"ANALYZE {', '.join(f'scale_citus.{name}' for name in TABLES[1:])}")  # autovacuum is off
     ((size,),) = cluster.execute(f"SELECT sum(shard_size) FROM citus_shards WHERE nodeport = {cluster.ports[new]}")
     return seconds, int(size)
 
@@ -181,7 +182,10 @@ def measure(cluster: Any, size: int) -> Iterator[str]:
         else:
             seconds, moved = rebalanced(cluster)
             yield row(title, "", "", f"{moved / 1e9:.2f} GB in {seconds:,.0f} s")
-        columns[title] = list(measured(cluster, place))
+        columns[title] = []
+        for what, figures in measured(cluster, place):
+            print(f"{title}, {what}: {figures}", file=sys.stderr, flush=True)
+            columns[title].append((what, figures))
         if name == 1:
             bytes_ = list(sizes(cluster, "scale_citus", size))
     yield from ("", *table("", *columns))

@@ -3,8 +3,8 @@
 Records of 20 words (Zipf, 20,000 words) of 1,000 users, a tenth of them in one category; vectors of 384 numbers that
 lie about a plane of 48, as those of models do, so that an approximate index has something to hold on to. Both stores
 hold the same; searches take turns, because the machine is shared. The server is the one of the tests, with its files
-on this machine and every commit flushed; SCALE_POSTGRES names another one. `--write` puts the tables into
-docs/scale.md.
+on this machine and every commit flushed; SCALE_POSTGRES names another one. SCALE_USERS is the number of users.
+`--write` puts the tables into docs/scale.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from recollect.types.parts import FIELDS, Part
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scale.md"
 SERVER = {"shared_buffers": "2GB", "maintenance_work_mem": "3GB", "max_wal_size": "8GB", "max_connections": "100"}
-DIMENSION, PLANE, USERS, WORDS, DEPTH, BATCH = 384, 48, 1_000, 20, 100, 2_000
+DIMENSION, PLANE, WORDS, DEPTH, BATCH = 384, 48, 20, 100, 2_000
+USERS = int(os.environ.get("SCALE_USERS", "1000"))
 QUERIES, WARM, CLIENTS, SECONDS = 42, 2, 2, 10
 BEGAN = 1_700_000_000_000_000
 VOCABULARY = [f"w{number}x" for number in range(20_000)]

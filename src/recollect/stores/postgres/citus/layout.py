@@ -40,6 +40,7 @@ _SCHEMA = f"""
         DROP CONSTRAINT records_scope_fkey, ALTER COLUMN row DROP IDENTITY,
         ADD COLUMN "user" text, ADD COLUMN agent text, ADD COLUMN session text,
         ADD PRIMARY KEY (scope, row), ADD UNIQUE (scope, id);
+    CREATE INDEX records_row ON records (row);
     ALTER TABLE history DROP CONSTRAINT history_pkey, ADD PRIMARY KEY (scope, seq);
     DROP INDEX history_scope;
     CREATE INDEX history_seq ON history (seq);
