@@ -4,6 +4,9 @@ Weight and head are chosen on tuning questions (scifact's train, nfcorpus's dev,
 even), and reported on others (their test splits, the odd ones), at most `--n` of a set. Reads RECOLLECT_DATA (default
 ../shared/data). What the model says of a question and a passage is kept in `--cache`, so that another weight costs
 nothing. `--write` puts the tables into docs/reranking.md.
+
+`--within 150` instead compares no reranking, the small and the large model, each with so many milliseconds, on at most
+200 tuning questions of a set: it takes ten minutes, and a busy machine makes it worthless.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from statistics import fmean, quantiles
+from statistics import fmean, median, quantiles
 from typing import TypeAlias
 
 from benchmarks.quality import table
@@ -44,6 +47,10 @@ HEAD = SearchOptions().rerank_head
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, None)  # None: the rule that follows from the scores
 DEEP = 10
 """Results that the measure sees."""
+
+WAYS = ("off", "small-reranker", "minilm-l12-reranker")
+LIMITED = 200
+"""Tuning questions of a set that are asked with a limit of time."""
 
 DOCS = Path(__file__).parent.parent / "docs" / "reranking.md"
 
@@ -111,11 +118,15 @@ def main() -> None:
     parser.add_argument("--tuning", type=int, default=40, help="questions a set that are tuned on")
     parser.add_argument("--timed", type=int, default=20, help="questions a set that are timed")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "w" / "rerank")
+    parser.add_argument("--within", type=float, metavar="MS", help="compare what models do in this time")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     data = Path(os.environ.get("RECOLLECT_DATA", "../shared/data"))
     if not data.is_dir():
         sys.exit(f"no development sets at {data}; set RECOLLECT_DATA")
+    if arguments.within:
+        print(table([("set", "questions", *WAYS), *limited(data, arguments)]))
+        return
     kept = Kept(arguments.cache / f"{arguments.model}.jsonl", arguments.model)
     tables = {}
     for name, study in (("tuning", tuned), ("held-out", reported), ("times", timed_sets)):
@@ -204,6 +215,30 @@ def times(data: Path, name: str, arguments: argparse.Namespace) -> tuple[str, st
                 reranked.append(took)
                 worked.append(work)
     return spread(plain), spread(reranked), spread(worked)
+
+
+def limited(data: Path, arguments: argparse.Namespace) -> Iterator[tuple[str, ...]]:
+    """The measure, and the median time in milliseconds, of every model that has so much time."""
+    means = []
+    for name in arguments.sets:
+        grades: dict[str, Mapping[str, int]] = {}
+        runs: dict[str, dict[str, Mapping[str, float]]] = {way: {} for way in WAYS}
+        took: dict[str, list[float]] = {way: [] for way in WAYS}
+        for dataset, keys in questions(data, name, LIMITED, tuning=True):
+            with open_corpus(dataset) as memory:
+                for key, way in product((None, *keys), WAYS):  # the first question loads the models
+                    model = {} if way == "off" else {"rerank_model": way, "rerank_ms": arguments.within}
+                    start = time.perf_counter()
+                    text = dataset.queries[key or keys[0]]
+                    answer = memory.search(text, limit=DEEP, rerank=way != "off", **model)
+                    if key is not None:
+                        took[way].append((time.perf_counter() - start) * 1000)
+                        grades[key] = dataset.qrels[key]
+                        runs[way][key] = by_place(result.record.id for result in answer.results)
+        means.append([fmean(evaluate(grades, runs[way], [MEASURE])[MEASURE].values()) for way in WAYS])
+        cells = (f"{mean:.3f} ({median(took[way]):.0f} ms)" for way, mean in zip(WAYS, means[-1], strict=True))
+        yield name, f"{len(grades)}", *cells
+    yield "**mean**", "", *(f"{fmean(column):.3f}" for column in zip(*means, strict=True))
 
 
 def timed(memory: Memory, text: str, *, rerank: bool) -> tuple[float, float]:
