@@ -336,8 +336,8 @@ class Rerank:
 
     def _share(self, head: Sequence[Candidate], scores: Sequence[float]) -> float:
         """`share_of` the scores; among turns, of which few answer a question by themselves, as much as it may count."""
-        turns, said = sum(candidate.line < 0 for candidate in head), logits(scores)
-        return WEIGHT if 2 * turns > len(head) and max(said) - min(said) > APART else share_of(scores)
+        turns, levels = sum(candidate.line < 0 for candidate in head), logits(scores)
+        return WEIGHT if 2 * turns > len(head) and max(levels) - min(levels) > APART else share_of(scores)
 
 
 COMPARED_RESULTS = 50  # how many results are compared: two versions of a statement stand near each other

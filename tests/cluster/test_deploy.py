@@ -19,7 +19,7 @@ from recollect.web.access import Caller
 def coordinator() -> Iterator[Site]:
     """The coordinator of a cluster with two workers, made by the scripts that the containers run."""
     if (found := programs()) is None:
-        pytest.skip("it needs the programs of a server with Citus")
+        pytest.skip("RECOLLECT_TEST_CITUS is a URL, and the scripts need the programs of a server")
     nodes: list[Site] = []
     try:
         for _ in range(3):

@@ -65,22 +65,22 @@ class ClusterContents(PostgresContents):
         columns = [contents.columns_of(part) for part in parts]
         records = list(parts.values())
         names = ("user", "agent", "session")
-        wanted = [Scope(*(each[name] for name in names)) for each in columns]
-        ordered = sorted(set(wanted), key=lambda scope: sorted(scope.as_dict().items()))
+        scopes = [Scope(*(each[name] for name in names)) for each in columns]
+        ordered = sorted(set(scopes), key=lambda scope: sorted(scope.as_dict().items()))
         numbers = {scope: scope_number(connection, scope) for scope in ordered}
         with connection.cursor().copy("COPY ids (id, scope) FROM STDIN") as copy:
-            for each, scope in zip(columns, wanted, strict=True):
+            for each, scope in zip(columns, scopes, strict=True):
                 copy.write_row((each["id"], numbers[scope]))
         held = connection.execute("SELECT id, row FROM ids WHERE id = ANY(%s)", ([each["id"] for each in columns],))
         rows: dict[str, int] = dict(held.fetchall())
         terms = [writer.terms(record) for record in records]
         keys = ", ".join(f'"{name}"' for name in columns[0])
         with connection.cursor().copy(f"COPY records ({keys}, scope, length, row) FROM STDIN") as copy:
-            for each, scope, term in zip(columns, wanted, terms, strict=True):
+            for each, scope, term in zip(columns, scopes, terms, strict=True):
                 copy.write_row([*each.values(), numbers[scope], term.length, rows[each["id"]]])
         live = [
             (rows[each["id"]], numbers[scope], term)
-            for each, scope, term in zip(columns, wanted, terms, strict=True)
+            for each, scope, term in zip(columns, scopes, terms, strict=True)
             if each["forgotten_at"] is None
         ]
         with connection.cursor().copy("COPY documents (row, scope, length, terms, counts) FROM STDIN") as copy:

@@ -64,8 +64,8 @@ def insert_vectors(
     insert = f"INSERT INTO vectors_{space} (row, scope, vector, settled) VALUES (%s, %s, %s::halfvec, %s)"
     rows = [(*place, value, value is not None) for place, value in zip(places, literals, strict=True)]
     insert_rows(connection, insert, rows)
-    given = zip(places, vectors, literals, strict=True)
-    new = [(scope, space, passage, value) for (_, scope), (passage, _), value in given if value is not None]
+    triples = zip(places, vectors, literals, strict=True)
+    new = [(scope, space, passage, value) for (_, scope), (passage, _), value in triples if value is not None]
     insert_rows(connection, EMBEDDING, new, " ON CONFLICT DO NOTHING")
 
 
