@@ -61,14 +61,14 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     from recollect.integrations import hooks
 
     words = hooks.command()
-    parts: dict[str, Any] = {"recall": recall, "capture": capture, "more": () if facts else ("--no-facts",)}
+    features: dict[str, Any] = {"recall": recall, "capture": capture, "more": () if facts else ("--no-facts",)}
     settings: dict[str, Any] = {}
     if program == hooks.OPENCODE:
-        path, events = hooks.opencode_plugin(), [name for name in ("recall", "capture") if parts[name]]
-        text = hooks.opencode_text(words, list(_flags(options)), **parts)
+        path, events = hooks.opencode_plugin(), [name for name in ("recall", "capture") if features[name]]
+        text = hooks.opencode_text(words, list(_flags(options)), **features)
     else:
         path = hooks.PROGRAMS[program].path
-        entries = hooks.entries(hooks.PROGRAMS[program], words, list(_flags(options)), **parts)
+        entries = hooks.entries(hooks.PROGRAMS[program], words, list(_flags(options)), **features)
         events, settings = list(entries), hooks.installed(hooks.PROGRAMS[program], entries)
         text = hooks.as_text(settings)
     if only_print:
