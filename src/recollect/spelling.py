@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEAST_LETTERS = 4  # of a word that is corrected: most words of three letters are one edit away from each other
 MOST_LETTERS = 30  # of a word that is corrected: the edits of a word are as many as its letters, and as long
-FAR_LETTERS = 8  # of a word that may have two edits
+FAR, FAR_LETTERS = 2, 8  # the most edits of a word, and the letters of a word that may have so many
 SAME_FIRST = 5  # up to so many letters, the first one must be right
 MOST_NEAR = 3  # words that one unknown word is expanded to
 MOST_UNKNOWN = 8  # unknown words of one query that are expanded
@@ -103,9 +103,9 @@ def _one_edit(word: str, analyzer: Analyzer, known: Known) -> dict[str, tuple[st
 
 def _two_edits(term: str, terms: Iterable[str]) -> list[str]:
     """The terms that are at most two edits away. One edit adds or removes at most two of a term's letters."""
-    letters = set(term)
-    near = (each for each in terms if len(letters.symmetric_difference(each)) <= 4)  # noqa: PLR2004
-    return [each for each in near if each != term and distance(term, each, 2) <= 2]  # noqa: PLR2004
+    letters, length = set(term), len(term)
+    near = (each for each in terms if abs(len(each) - length) <= FAR and len(letters ^ set(each)) <= 2 * FAR)
+    return [each for each in near if each != term and distance(term, each, FAR) <= FAR]
 
 
 def edits(word: str) -> set[str]:
@@ -122,18 +122,24 @@ def edits(word: str) -> set[str]:
 
 def distance(one: str, other: str, most: int) -> int:
     """The number of edits between two words, or `most + 1` if there are more."""
-    same = 0
-    while one[same : same + 1] == other[same : same + 1] != "":
-        same += 1
-    one, other = one[same:], other[same:]
-    if not one or not other or abs(len(one) - len(other)) > most:
-        return min(len(one) + len(other), most + 1)
-    if not most:
-        return 1
-    rest = [(one[1:], other[1:]), (one[1:], other), (one, other[1:])]
-    if one[:2] == other[1::-1]:
-        rest.append((one[2:], other[2:]))
-    return 1 + min(distance(*words, most - 1) for words in rest)
+    n, m, places = len(one), len(other), {(0, 0)}  # places in both words, up to which they are alike after some edits
+    for count in range(most + 1):
+        further: set[tuple[int, int]] = set()
+        for i, j in places:
+            while i < n and j < m and one[i] == other[j]:
+                i, j = i + 1, j + 1  # noqa: PLW2901
+            if i == n and j == m:
+                return count
+            if count == most or i > n or j > m:
+                continue
+            further.add((i + 1, j))
+            further.add((i, j + 1))
+            if i < n and j < m:
+                further.add((i + 1, j + 1))
+                if i + 1 < n and j + 1 < m and one[i] == other[j + 1] and one[i + 1] == other[j]:
+                    further.add((i + 2, j + 2))
+        places = further
+    return most + 1
 
 
 def begin_with(prefixes: Iterable[str], analyzer: Analyzer, known: Known, vocabulary: Vocabulary) -> dict[str, float]:

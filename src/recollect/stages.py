@@ -177,6 +177,8 @@ def in_conversation(query: Query, candidates: Sequence[Candidate]) -> Sequence[C
     """
     if not METHODS[query.ranking.fusion].by_trust:
         return candidates
+    if not any(candidate.line < 0 for candidate in candidates):
+        return candidates
     turns = [candidate for candidate in candidates if candidate.total > NOTHING]
     joined = joined_around(turns, [turn.score for turn in turns])
     for at, score in joined.items():
@@ -358,25 +360,24 @@ def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     placed: list[int] = []  # positions in `head`
     rivals: dict[frozenset[int], list[int]] = {}  # words of the query → positions of the statements with these
     statements = head[0].pool.statements(head)
-    for position, (candidate, own) in enumerate(zip(head, statements, strict=True)):
-        before = len(placed)
-        if common := query_words.intersection(own.words):
-            alike = rivals.setdefault(common, [])
-            time, words = candidate.time, set(own.words) if alike else set()
-            older = {at for at in alike if head[at].time < time and _versions(own, words, statements[at])}
-            before = next((place for place, at in enumerate(placed) if at in older), before) if older else before
-            alike.append(position)
+    for position, own in enumerate(statements):
+        common = query_words.intersection(own.words)
+        alike = rivals.setdefault(common, []) if common else []
+        earlier = [at for at in alike if head[at].time < head[position].time]
+        older = _versions(own, earlier, statements) if earlier else ()
+        before = next((place for place, at in enumerate(placed) if at in older), position) if older else position
         placed.insert(before, position)
+        alike.append(position)
     return _moved("newer", candidates, [*(head[position] for position in placed), *candidates[COMPARED_RESULTS:]])
 
 
-def _versions(one: Statement, words: set[int], other: Statement) -> bool:
-    """Whether two statements with the same words of the query say nearly the same; `words` are those of the first."""
-    short, long = (one.length, other.length) if one.length < other.length else (other.length, one.length)
-    if not short or long > LONGEST_WORDS or short < SIZE * long:
-        return False
-    common = len(words.intersection(other.words))
-    return common >= ALIKE * (len(words) + len(other.words) - common)
+def _versions(own: Statement, others: Sequence[int], statements: Sequence[Statement]) -> list[int]:
+    """Which of the other statements, with the same words of the query, say nearly the same."""
+    longest = min(LONGEST_WORDS, own.length / SIZE) if own.length <= LONGEST_WORDS else 0
+    others = [at for at in others if SIZE * own.length <= statements[at].length <= longest]
+    words = set(own.words) if others else set[int]()
+    sizes = ((at, len(words.intersection(statements[at].words)), len(statements[at].words)) for at in others)
+    return [at for at, common, size in sizes if common >= ALIKE * (len(words) + size - common)]
 
 
 COMPARED_CHARACTERS = 4_000

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from recollect import Memory
+
+RECORDS = 3_000
 
 
 @pytest.fixture
@@ -71,3 +75,28 @@ def test_coverage_is_counted_once(memory: Memory, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(index, "coverage", lambda *where: counted.append(where) or coverage(*where))
     memory.search("heron")
     assert len(counted) == 1
+
+
+def test_a_search_after_a_change_reads_the_change_alone(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another process adds costs the next search the same in a small and in a large store."""
+    steps = Counter[str]()
+
+    def count(event: dict[str, Any]) -> None:
+        steps[event["sql"]] += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    database = memory.store._database
+    take = database._take
+
+    def traced() -> apsw.Connection:
+        connection = take()
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
+        return connection
+
+    monkeypatch.setattr(database, "_take", traced)
+    memory.add_many([{"text": f"a heron, number {number}"} for number in range(RECORDS)])
+    memory.search("heron")
+    with Memory.open(database.path, embedder="hashing:64") as other:
+        other.add("a stork")
+    steps.clear()
+    assert memory.search("stork").results[0].record.text == "a stork"
+    assert 0 < max(steps.values()) < RECORDS, steps.most_common(3)

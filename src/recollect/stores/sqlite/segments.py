@@ -7,8 +7,8 @@ short facts. Of other text it has the names of scopes, kinds and decay classes o
 from __future__ import annotations
 
 import os
-import re
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from weakref import finalize
 
 import numpy as np
 
-from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer
+from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer, term_hash
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.ranking import Statement, is_statement
@@ -60,7 +60,8 @@ class Segment:
     turn was stored, in microseconds and negative. Both are 0 for other records.
     `gone` are rows that were forgotten: like `rows`, they replace what older segments say of the same rows. The words
     of row i are `words[word_starts[i] : word_starts[i + 1]]`, and the places of term t those from `starts[t]` on.
-    `spelled` has the terms, in the order of their hashes and as UTF-8, each between two line feeds.
+    `spelled` has the terms in the order of the alphabet, as UTF-8, each with a line feed after it. Term t of
+    these begins at `spelled_starts[t]`.
     """
 
     rows: Ints
@@ -88,6 +89,7 @@ class Segment:
     places: NDArray[np.int32]
     counts: Array
     spelled: NDArray[np.uint8]
+    spelled_starts: Ints
     names: Mapping[str, list[str]] = field(default_factory=dict)
     file: str = ""
     start: int = 0
@@ -144,20 +146,29 @@ class Segment:
 
     def beginning(self, prefix: str) -> list[str]:
         """The terms that begin with a prefix."""
-        pattern = rb"\n(" + re.escape(prefix.encode("utf-8", "replace")) + rb"[^\n]*)"
-        return [term.decode("utf-8", "replace") for term in re.findall(pattern, self.spelled.data)]
+        sought, starts, data = prefix.encode("utf-8", "replace"), self.spelled_starts, self.spelled.data
+
+        def head(number: int) -> bytes:
+            start = int(starts[number])
+            return bytes(data[start : start + len(sought)])
+
+        first = bisect_left(range(len(starts) - 1), sought, key=head)
+        end = bisect_right(range(len(starts) - 1), sought, first, key=head)
+        return bytes(data[starts[first] : starts[end]]).decode("utf-8", "replace").split("\n")[:-1]
 
     def statements(self, places: Array) -> list[Statement]:
         """The statements that the records at some places make."""
-        starts, ends = self.word_starts[places], self.word_starts[places + 1]
-        spans, width = list(zip(starts.tolist(), ends.tolist(), strict=True)), self.words.itemsize
+        starts, sizes = self.word_starts[places], self.word_starts[places + 1] - self.word_starts[places]
+        ends = np.cumsum(sizes)
         if self.number < 0:
-            words = [self.words[start:end] for start, end in spans]
+            words = self.words[np.arange(sizes.sum()) + np.repeat(starts - ends + sizes, sizes)]
         else:
-            pieces = [(self.start + start * width, (end - start) * width) for start, end in spans]
-            words = [np.frombuffer(piece, self.words.dtype) for piece in read_pieces(self.number, pieces)]
-        counts = self.word_count[places].tolist()
-        return [Statement(own.tolist(), count) for own, count in zip(words, counts, strict=True)]
+            at, width = zip(starts.tolist(), sizes.tolist(), strict=True), self.words.itemsize
+            pieces = [(self.start + start * width, size * width) for start, size in at]
+            words = np.frombuffer(b"".join(read_pieces(self.number, pieces)), self.words.dtype)
+        joined, counts = words.tolist(), self.word_count[places].tolist()
+        spans = zip((ends - sizes).tolist(), ends.tolist(), counts, strict=True)
+        return [Statement(joined[start:end], count) for start, end, count in spans]
 
 
 def rising(rows: Ints) -> tuple[Ints, Array | None]:
@@ -172,7 +183,10 @@ def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]
     """The place of each row, and whether it is among `ordered`; without `places`, they are in this order already."""
     if not len(ordered):
         return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
-    found = np.minimum(ordered.searchsorted(rows), len(ordered) - 1)
+    if ordered[-1] - ordered[0] == len(ordered) - 1:  # they follow each other, as those of one load do
+        found = (rows - ordered[0]).clip(0, len(ordered) - 1)
+    else:
+        found = np.minimum(ordered.searchsorted(rows), len(ordered) - 1)
     return (found if places is None else places[found]), ordered[found] == rows
 
 
@@ -218,13 +232,14 @@ def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     with _building:
         spellings = analyzer.spellings()
         segment = _build(records, analyzer)
-        return replace(segment, spelled=_blob([spellings[term] for term in segment.terms.tolist()]))
+        return replace(segment, **_spelled([spellings[term] for term in segment.terms.tolist()]))
 
 
-def _blob(terms: Iterable[str]) -> NDArray[np.uint8]:
-    """Terms as one array, each between two line feeds."""
-    joined = "\n".join(["", *terms, ""]).encode("utf-8", "replace")
-    return np.frombuffer(joined, dtype=np.uint8)
+def _spelled(terms: Iterable[str]) -> dict[str, Any]:
+    """Terms in the order of the alphabet, as one array, and where each begins."""
+    lines = sorted([f"{term}\n".encode("utf-8", "replace") for term in terms])
+    starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+    return {"spelled": np.frombuffer(b"".join(lines), dtype=np.uint8), "spelled_starts": starts}
 
 
 def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
@@ -266,7 +281,7 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         file_hash=np.array([hashes_of_files[file] for file in files], dtype=np.uint64), line=_ints(lines),
         length=np.array(lengths, dtype=np.int32), **_different(words),
-        **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), spelled=_blob(()),
+        **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), **_spelled(()),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
 
@@ -341,7 +356,7 @@ def merged(segments: Sequence[Segment], live: Sequence[Mask | None], *, first: b
     sizes = np.concatenate([np.diff(each.word_starts)[mask] for each, mask in zip(segments, masks, strict=True)])
     return Segment(
         **columns, gone=gone, words=words, word_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        **(postings := _merged_postings(segments, masks)), spelled=_merged_spellings(segments, postings["terms"]),
+        **(postings := _merged_postings(segments, masks)), **_merged_spellings(segments, postings["terms"]),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
 
@@ -357,16 +372,12 @@ def _renamed(column: str, segments: Sequence[Segment], masks: Sequence[Mask], na
     return _small(np.concatenate(parts))
 
 
-def _merged_spellings(segments: Sequence[Segment], terms: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """The spelling of each term, from the first segment that has it; terms that no row has any more go."""
-    spellings: list[bytes] = [b""] * len(terms)
-    for each in segments if len(terms) else ():
-        places = np.minimum(np.searchsorted(terms, each.terms), len(terms) - 1)
-        own = each.spelled.tobytes().split(b"\n")[1:-1]
-        for place, here, spelled in zip(places.tolist(), (terms[places] == each.terms).tolist(), own, strict=True):
-            if here:
-                spellings[place] = spelled
-    return np.frombuffer(b"\n".join([b"", *spellings, b""]), dtype=np.uint8)
+def _merged_spellings(segments: Sequence[Segment], terms: NDArray[np.uint64]) -> dict[str, Any]:
+    """The spellings of these terms; terms that no row has any more go."""
+    spelled = list({term for each in segments for term in each.beginning("")})
+    hashes = np.array([term_hash(term) for term in spelled], dtype=np.uint64)
+    there = np.isin(hashes, terms).tolist()
+    return _spelled(term for term, here in zip(spelled, there, strict=True) if here)
 
 
 def _merged_postings(segments: Sequence[Segment], masks: Sequence[Mask]) -> dict[str, Any]:
