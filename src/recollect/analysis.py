@@ -38,7 +38,7 @@ MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobo
 MAX_QUERY_TERMS = 512  # terms of one query; further terms of a long pasted text make no visible difference
 CACHED_WORDS = 20_000  # words whose terms are cached: about 6 MB
 HASH_BYTES = 8  # of a term in an index
-CACHED_CHUNKS = 50_000  # chunks between white space whose hashes are cached: about 12 MB; more save no time
+CACHED_CHUNKS = 100_000  # chunks between white space whose hashes are cached: about 24 MB, in a process that indexes
 MOST_SPELLED = 100_000  # terms that are known by their hashes: about 13 MB, in a process that indexes
 LONGEST_CACHED = 40  # characters of a chunk between white space whose hashes are cached: longer ones rarely repeat
 
@@ -207,9 +207,12 @@ class _Chunks(dict[str, tuple[bytes, int, bytes]]):
 
     def __missing__(self, chunk: str) -> tuple[bytes, int, bytes]:
         if chunk.isascii() and chunk.isalpha() and (chunk.islower() or chunk.istitle() or chunk.isupper()):
-            lower = chunk.lower()  # most chunks are one plain word; what follows gives the same, in ten times the time
-            stop, word = lower in _stopwords(self._language), crc32(lower.encode()).to_bytes(WORD_BYTES, "little")
-            entry = self._spell(_stem(self._language, lower)[:MAX_TERM]), int(not stop), word
+            # Most chunks are one plain word; what follows gives the same, in ten times the time.
+            if chunk.islower():
+                stop, word = chunk in _stopwords(self._language), crc32(chunk.encode()).to_bytes(WORD_BYTES, "little")
+                entry = self._spell(_stem(self._language, chunk)[:MAX_TERM]), int(not stop), word
+            else:
+                entry = self[chunk.lower()]
         else:
             terms: list[tuple[str, bool]] = []
             for match in _words(chunk):
@@ -220,8 +223,9 @@ class _Chunks(dict[str, tuple[bytes, int, bytes]]):
             hashes = b"".join([self._spell(term) for term, _ in terms])
             entry = hashes, sum([not stop for _, stop in terms]), _joined(word_hashes(chunk))
         if len(chunk) <= LONGEST_CACHED:
-            if len(self) >= CACHED_CHUNKS:
-                self.clear()
+            if len(self) >= CACHED_CHUNKS:  # the newest go: frequent words came early
+                for _ in range(CACHED_CHUNKS // 10):
+                    self.popitem()
             self[chunk] = entry
         return entry
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of
@@ -123,7 +123,12 @@ def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: 
         if not is_filled(value):
             message = f"the {part} of a scope must be a name, not {brief(value)}"
             raise UsageError(message, hint="leave out a part that is not set")
-    return Scope(**{part: clean(value) for part, value in merged.items()})
+    return _scope(*map(merged.get, SCOPE_PARTS))
+
+
+@lru_cache(1_024)  # a load names the same scopes again and again
+def _scope(*names: str | None) -> Scope:
+    return Scope(*(None if name is None else clean(name) for name in names))
 
 
 def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime | None:
