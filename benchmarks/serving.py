@@ -31,9 +31,10 @@ from benchmarks.speed.contender import Ready
 from benchmarks.speed.parts import Lookup
 from recollect.config import Settings
 from recollect.memory import Memory
+from recollect.models.catalogue import DEFAULT
 from recollect.models.onnx import OnnxEmbedder
 
-SIZE, CLIENTS, REQUESTS, MODEL = 10_000, 50, 2_000, "arctic-embed-s"
+SIZE, CLIENTS, REQUESTS, MODEL = 10_000, 50, 2_000, DEFAULT
 BARE = """
 import sys, uvicorn
 from fastapi import FastAPI, Request

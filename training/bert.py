@@ -161,18 +161,17 @@ def embedder_weights(path: Path) -> dict[str, np.ndarray]:
     named = {name: value for name, value in kept.items() if "LayerNorm" in name or name.startswith("embeddings.pos")}
     for table in ("word", "token_type"):
         named[f"embeddings.{table}_embeddings.weight"] = whole(f"embeddings.{table}_embeddings")
+    linear = ("attention.self.query", "attention.self.key", "attention.self.value", *PARTS.values())
     for number in range(1 + max(int(name.split(".")[2]) for name in kept if name.startswith("encoder."))):
-        bert = f"encoder.layer.{number}"
-        read = {f"attention.self.{part}": (f"attention.self.{part}", "in") for part in ("query", "key", "value")}
-        for new, (old, spread) in {**read, "intermediate.dense": ("u", "mid")}.items():
-            centre, scale = (kept[f"{bert}.{spread}.{end}"] for end in "cs")
-            weight = whole(f"{bert}.{old}") * scale[:, None]
-            named[f"{bert}.{new}.weight"] = weight.T.copy()
-            named[f"{bert}.{new}.bias"] = kept[f"{bert}.{old}.bias"] - centre @ weight
-        for end in ("weight", "bias"):  # the scale of attention is part of the query
-            named[f"{bert}.attention.self.query.{end}"] *= np.float32((WIDTH / HEADS) ** 0.5)
-        named[f"{bert}.attention.output.dense.weight"] = whole(f"{bert}.o").T.copy()
-        named[f"{bert}.attention.output.dense.bias"] = kept[f"{bert}.o.bias"]
-        named[f"{bert}.output.dense.weight"] = (whole(f"{bert}.d") * 2 * kept[f"{bert}.half"][:, None]).T.copy()
-        named[f"{bert}.output.dense.bias"] = kept[f"{bert}.d.bias"]
+        for part in (one for one in linear if "LayerNorm" not in one):
+            name = f"encoder.layer.{number}.{part}"
+            weight, bias = whole(name), kept[f"{name}.bias"]
+            spread = "qkv" if "self" in part else "up" if "intermediate" in part else ""
+            if f"{number}.{spread}.centre" in kept:
+                weight = weight * kept[f"{number}.{spread}.scale"][:, None]
+                bias = bias - kept[f"{number}.{spread}.centre"] @ weight
+            if part == "output.dense" and f"{number}.down.half" in kept:
+                weight = weight * 2 * kept[f"{number}.down.half"][:, None]
+            times = np.float32((WIDTH / HEADS) ** 0.5 if part.endswith("query") else 1)  # the scale of attention
+            named[f"{name}.weight"], named[f"{name}.bias"] = weight.T * times, bias * times
     return named

@@ -29,7 +29,7 @@ NAMES = (
 GIT = shutil.which("git") or "git"
 LONGEST = 560  # characters of a passage: a title and what a reranker reads of a text
 SHORTEST = 12
-PARAGRAPHS = 8  # of an article
+PARAGRAPHS = 3  # of an article
 
 
 @dataclass
@@ -295,7 +295,7 @@ def pubmed(repository: Repository, _: random.Random) -> Iterator[Group]:
 def medical(repository: Repository, _: random.Random) -> Iterator[Group]:
     for _, text in repository.files(r"_QA.*\.xml$"):
         group = Group("science")
-        for asked, said in re.findall(r"<Question[^>]*>(.*?)</Question>\s*<Answer>(.+?)</Answer>", text, re.DOTALL):
+        for asked, said in re.findall(r"<Question[^>]*>(.*?)</Question>\s*<Answer>([^<]+)</Answer>", text):
             answer = " ".join(unescape(said).split())
             group.ask(unescape(asked).replace("(are) ", ""), len(group.passages))
             group.passages += [answer[at : at + LONGEST] for at in range(0, min(len(answer), 3 * LONGEST), LONGEST)]
@@ -303,19 +303,23 @@ def medical(repository: Repository, _: random.Random) -> Iterator[Group]:
 
 
 def papers(repository: Repository, rng: random.Random) -> Iterator[Group]:
-    """Articles with their title and abstract, and a part of their paragraphs; the title asks for the abstract."""
-    for _, text in repository.files(r"^articles/elife-\d*[05]-v1\.xml$"):
+    """Articles with their abstract and a few paragraphs; the title, or sentences of the plain summary, ask for it."""
+    for _, text in repository.files(r"^articles/elife-\d*[0257]-v1\.xml$"):
         title = re.search(r"<article-title>(.*?)</article-title>", text, re.DOTALL)
-        abstracts = re.findall(r"<abstract[^>]*>(.*?)</abstract>", text, re.DOTALL)
+        abstracts = [plain(part) for part in re.findall(r"<abstract[^>]*>(.*?)</abstract>", text, re.DOTALL)]
         body = re.findall(r"<p>(.*?)</p>", text.partition("<body>")[2].partition("</body>")[0], re.DOTALL)
         if not title or not abstracts:
             continue
         start = rng.randrange(max(1, len(body) - PARAGRAPHS))
-        group, said = Group("science"), plain(title[1])
-        for part in (*abstracts, *body[start : start + PARAGRAPHS]):
-            whole = plain(part)
+        group = Group("science")
+        sentences = [one for summary in abstracts[1:] for one in re.split(r"(?<=[.?!]) ", summary) if len(one) > 60]
+        if rng.random() < 0.5:
+            for sentence in rng.sample(sentences, min(3, len(sentences))):
+                group.ask(sentence, 0)
+            abstracts = abstracts[:1]
+        for whole in (*abstracts, *(plain(part) for part in body[start : start + PARAGRAPHS])):
             group.passages += [whole[at : at + LONGEST] for at in range(0, len(whole), LONGEST)]
-        group.ask(said, 0)
+        group.ask(plain(title[1]), 0)
         yield group
 
 
@@ -422,7 +426,7 @@ def page(path: str, text: str, rng: random.Random) -> Group:
     front = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     header = front[1] if front else ""
     text = text[front.end() :] if front else text
-    text = re.sub(r"\{\{[^}]*\}\}|<[^>\n]{1,80}>", "", text)
+    text = re.sub(r"\{\{[^}]*\}\}|\{%.*?%\}|<!--.*?-->|<[^>\n]{1,80}>", "", text, flags=re.DOTALL)
     found = re.search(r"^title: *(.+)$", header, re.MULTILINE)
     title = found[1].strip("'\" ") if found else Path(path).stem.replace("_", " ").replace("-", " ")
     parts = re.split(r"\n(?=#{1,4} )|\n(?=[^\n]{3,70}\n[=\-~]{4,}\n)", text)
@@ -493,7 +497,7 @@ class Source:
 SOURCES = (
     Source("google-research-datasets/Synthetic-Persona-Chat", "CC-BY-4.0", persona_chat, 8_000_000),
     Source("alexa/Topical-Chat", "CDLA-Sharing-1.0", topical_chat, 9_000_000),
-    Source("google-research-datasets/dstc8-schema-guided-dialogue", "CC-BY-SA-4.0", schema_guided, 6_000_000),
+    Source("google-research-datasets/dstc8-schema-guided-dialogue", "CC-BY-SA-4.0", schema_guided, 12_000_000),
     Source("Yale-LILY/QMSum", "MIT", meetings, 6_000_000),
     Source("deepset-ai/COVID-QA", "Apache-2.0", covid, 5_000_000),
     Source("pubmedqa/pubmedqa", "MIT", pubmed, 3_000_000),
@@ -512,8 +516,8 @@ SOURCES = (
 )
 
 FOR_EMBEDDER = (
-    Source("elifesciences/elife-article-xml", "CC-BY-4.0, CC-BY-3.0 or CC0", papers, 42_000_000),
-    Source("acl-org/acl-anthology", "CC-BY-4.0 (papers since 2016)", abstracts, 12_000_000),
+    Source("elifesciences/elife-article-xml", "CC-BY-4.0, CC-BY-3.0 or CC0", papers, 28_000_000),
+    Source("acl-org/acl-anthology", "CC-BY-4.0 (papers since 2016)", abstracts, 16_000_000),
     Source("chinapedia/wikipedia.abstract.en", "CC-BY-SA (Wikipedia's text)", more_articles, 22_000_000),
     Source("github/docs", "CC-BY-4.0", pages(r"^content/.*\.md$"), 8_000_000),
     Source("huggingface/transformers", "Apache-2.0", pages(r"^docs/source/en/.*\.md$"), 3_000_000),
@@ -525,6 +529,21 @@ FOR_EMBEDDER = (
     Source("astropy/astropy", "BSD-3-Clause", code(r"^astropy/.*\.py$"), 3_000_000),
 )
 """Read beside `SOURCES` for the embedder, which needs more science, medicine and code."""
+
+
+def wellformed(repository: Repository, _: random.Random) -> Iterator[Group]:
+    for _, text in repository.files(r"^(train|dev|test)\.tsv$"):
+        yield Group("encyclopedia", [], [(line.split("\t")[0].rstrip(" ?"), None) for line in text.splitlines()])
+
+
+ASKED = Source("google-research-datasets/query-wellformedness", "CC-BY-SA-4.0", wellformed, 0)
+"""Questions that people asked on the web, without passages."""
+
+
+def read_asked(repositories: Path) -> list[str]:
+    repository = Repository(repositories / ASKED.name.replace("/", "+"))
+    groups = ASKED.read(repository, random.Random(0))
+    return [" ".join(question.split()) for group in groups for question, _ in group.questions]
 
 
 def read_all(repositories: Path, sources: Sequence[Source] = SOURCES, seed: int = 0) -> Iterator[tuple[str, Group]]:

@@ -52,16 +52,15 @@ class Flat:
 
 
 class Cuts:
-    """Texts and questions cut out of the training data, all of one length."""
+    """Texts and questions cut out of the training data, all of one length; `groups` are the ends of groups of texts."""
 
-    def __init__(self, tokenizer: Tokenizer, data: dict) -> None:
-        flat = Flat(tokenizer, data["passages"])
+    def __init__(self, tokenizer: Tokenizer, flat: Flat, groups: Sequence[int], asked: Flat) -> None:
         self.tokens, size = flat.tokens, len(flat.tokens)
         self.boundary = torch.zeros(size + LONGEST + 1, dtype=torch.bool, device=DEVICE)
         self.boundary[flat.starts] = True
         self.boundary[size] = True
         self.boundary[1 : size + 1] |= torch.isin(self.tokens, torch.tensor(ENDS, device=DEVICE))
-        last = torch.tensor(np.array(data["ends"]) - 1, device=DEVICE)  # the last passage of each group
+        last = torch.tensor(np.array(groups) - 1, device=DEVICE)  # the last passage of each group
         ends = (flat.starts + flat.lengths)[last]
         self.begins = self.boundary[:size].nonzero().squeeze(1)
         self.limits = ends[torch.searchsorted(ends, self.begins, right=True)]
@@ -70,7 +69,6 @@ class Cuts:
         begins_word[[number for word, number in vocabulary.items() if word.startswith("##")]] = False
         self.begins_word = begins_word
         self.vocabulary = len(vocabulary)
-        asked = Flat(tokenizer, [row[0] for row in data["questions"]])
         self.asked, order = asked, torch.argsort(asked.lengths)
         self.by_length = asked.starts[order]
         self.count = torch.bincount(asked.lengths, minlength=LONGEST + 1)
@@ -330,6 +328,7 @@ def read(paths: Sequence[Path], most: int) -> dict:
         whole["ends"] += [end + len(whole["passages"]) for end in data["ends"][: most or None]]
         whole["passages"] += data["passages"][: data["ends"][most - 1] if most else None]
         whole["questions"] += data["questions"][: 20 * most or None]
+        whole["kinds"] = data["kinds"]
     return whole
 
 
@@ -348,7 +347,9 @@ def run(arguments: argparse.Namespace) -> None:
     watch = Watch(arguments.watch, tokenizer) if arguments.watch else None
     if watch:
         log("teacher:", watch.line(teacher))
-    cuts = Cuts(tokenizer, read(arguments.data, arguments.most))
+    data = read(arguments.data, arguments.most)
+    passages, asked = Flat(tokenizer, data["passages"]), Flat(tokenizer, [row[0] for row in data["questions"]])
+    cuts = Cuts(tokenizer, passages, data["ends"], asked)
     student = Bert(len(arguments.layers), arguments.inner).to(DEVICE)
     if arguments.start:
         student.take(dict(np.load(arguments.start)), range(len(arguments.layers)))

@@ -51,9 +51,11 @@ class Bert(Graph):
         self.width = weights["embeddings.word_embeddings.weight"].shape[1]
         self.layers = 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder.layer."))
 
-    def linear(self, x: str, name: str, undone: str = "", done: str = "") -> str:
-        """A linear layer that undoes one spread in what it reads, and applies another to what it gives."""
-        weight, bias = (self.weights[f"{name}.{end}"].astype(np.float32) for end in ("weight", "bias"))
+    def linear(self, x: str, name: str, undone: str = "", done: str = "", times: float = 1.0) -> str:
+        """A linear layer that undoes one spread in what it reads, and applies another to what it gives, or a factor."""
+        weight, bias = (
+            self.weights[f"{name}.{end}"].astype(np.float32) * np.float32(times) for end in ("weight", "bias")
+        )
         if undone in self.spread:
             centre, scale = self.spread[undone]
             weight, bias = weight * scale, bias + weight @ centre
@@ -93,11 +95,11 @@ class Bert(Graph):
         qkv, out, up, down = (f"{number}.{part}" for part in ("qkv", "out", "up", "down"))
         read = self.spread_out(x, qkv)
         asks, asking = (x, read) if number < self.layers - 1 else (self.first(x), self.first(read))
-        query = self.heads(self.linear(asking, f"{name}.attention.self.query", qkv), (0, 2, 1, 3))
+        scale = (self.width / HEADS) ** -0.5  # of attention, as part of the query
+        query = self.heads(self.linear(asking, f"{name}.attention.self.query", qkv, times=scale), (0, 2, 1, 3))
         key = self.heads(self.linear(read, f"{name}.attention.self.key", qkv), (0, 2, 3, 1))
         value = self.heads(self.linear(read, f"{name}.attention.self.value", qkv, out), (0, 2, 1, 3))
-        scale = self.constant("scale", np.array((self.width / HEADS) ** 0.5, np.float32))
-        attention = self.add("Add", self.add("Div", self.add("MatMul", query, key), scale), mask)
+        attention = self.add("Add", self.add("MatMul", query, key), mask)
         read = self.add("MatMul", self.add("Softmax", attention, axis=-1), value)
         joined = self.add("Reshape", self.add("Transpose", read, perm=(0, 2, 1, 3)), self.numbers(0, 0, self.width))
         output = self.add("Add", self.linear(joined, f"{name}.attention.output.dense", out), asks)

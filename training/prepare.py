@@ -2,7 +2,8 @@
 
 Needs Python, and numpy for `--without`. Beside the questions of the sources, a sentence or a few words of a passage ask
 for it. `--embedder` adds the sources that only the embedder reads. `--without` names a folder of development sets:
-a passage or question that has ten words in a row of one of their texts is left out.
+a passage or question that has ten words in a row of one of their texts is left out. `--asked` adds questions of people
+that belong to no passage: their group and their answer are -1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from data import FOR_EMBEDDER, SHORTEST, SOURCES, Group, read_all
+from data import ASKED, FOR_EMBEDDER, SHORTEST, SOURCES, Group, read_all, read_asked
 from overlap import Known
 
 WORD = re.compile(r"\b[A-Za-z][a-z]{3,}\b")
@@ -30,6 +31,9 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--embedder", action="store_true", help="read the further sources of the embedder")
     parser.add_argument("--without", type=Path, help="a folder of development sets")
+    parser.add_argument("--asked", action="store_true", help="add questions that belong to no passage")
+    parser.add_argument("--renamed", type=float, default=RENAMED, help="share of groups in which words are replaced")
+    parser.add_argument("--made-up", type=float, default=MADE_UP, help="share of passages that a part of them asks for")
     parser.add_argument(
         "--part", type=int, nargs=2, metavar=("I", "N"), default=(0, 1), help="every Nth source, from I"
     )
@@ -47,19 +51,24 @@ def main() -> None:
         count[source, "passages left out"] += len(whole.passages) - len(group.passages)
         if group.kind != "code":
             known += rng.sample(words := sorted(set(WORD.findall(" ".join(group.passages)))), min(20, len(words)))
-            if rng.random() < RENAMED:
+            if rng.random() < arguments.renamed:
                 rename(group, known, rng)
         base, number, kind = len(passages), len(groups), KINDS.index(group.kind)
         passages += group.passages
         groups.append(len(passages))
         asked = {(text, answer) for text, answer in group.questions}
         for place, passage in enumerate(group.passages):
-            if rng.random() < MADE_UP and (made := part(passage, rng)):
+            if rng.random() < arguments.made_up and (made := part(passage, rng)):
                 asked.add((made, place))
         # number of the group, of the answer (-1: unknown), and of the kind
         questions += ((text, number, -1 if at is None else base + at, kind) for text, at in sorted(asked, key=str))
         count[source, "passages"] += len(group.passages)
         count[source, "questions"] += len(asked)
+    if arguments.asked:
+        for text in read_asked(arguments.repositories):
+            if not (sets and sets.shares(text)):
+                questions.append((text, -1, -1, KINDS.index("encyclopedia")))
+                count[ASKED.name, "questions"] += 1
     for (source, what), value in count.items():
         print(f"{source}: {value:,} {what}")
     text = json.dumps(

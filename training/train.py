@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bert import CLS, INNER, SEP, WIDTH, Bert, embedder_weights, graph_weights, log
+from bert import CLS, DEVICE, INNER, SEP, WIDTH, Bert, embedder_weights, graph_weights, log
 from embedder import PREFIX
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -55,7 +55,7 @@ class CrossEncoder(Bert):
     def forward(self, tokens: Tensor, types: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The scores, and the states after every layer."""
         states = self.states(tokens, (tokens != 0)[:, None, None, :], types)
-        with torch.autocast("cuda", enabled=False):
+        with torch.autocast(DEVICE, enabled=False):
             return self.classifier(torch.tanh(self.pooler(states[-1][:, 0].float()))).squeeze(-1), states
 
 
@@ -71,15 +71,15 @@ class Texts:
             for start in range(0, len(texts), 50_000)
             for row in tokenizer.encode_batch_fast(texts[start : start + 50_000], add_special_tokens=False)
         ]
-        self.lengths = torch.tensor([len(row) for row in rows]).cuda()
+        self.lengths = torch.tensor([len(row) for row in rows]).to(DEVICE)
         self.starts = torch.cumsum(self.lengths, 0) - self.lengths
-        self.tokens = torch.tensor(np.concatenate(rows)).cuda()
+        self.tokens = torch.tensor(np.concatenate(rows)).to(DEVICE)
         log(f"{len(rows):,} texts, {len(self.tokens):,} tokens")
 
     def words(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """The place, from `begin`, and the token of each word of these texts."""
         lengths = self.lengths[begin:end]
-        rows = torch.repeat_interleave(torch.arange(len(lengths), device="cuda"), lengths)
+        rows = torch.repeat_interleave(torch.arange(len(lengths), device=DEVICE), lengths)
         first = int(self.starts[begin])
         return rows, self.tokens[first : first + len(rows)].long()
 
@@ -112,8 +112,8 @@ def sized(longest: int | Tensor) -> int | Tensor:
 
 def scores(model: CrossEncoder, questions: Texts, passages: Texts, asked: Tensor, read: Tensor) -> Tensor:
     """The model's score of each pair; those of like length are computed together."""
-    score = torch.zeros(len(asked), device="cuda")
-    with torch.no_grad(), torch.autocast("cuda", torch.float16):
+    score = torch.zeros(len(asked), device=DEVICE)
+    with torch.no_grad(), torch.autocast(DEVICE, torch.float16, enabled=DEVICE == "cuda"):
         for part in torch.argsort(questions.lengths[asked] + passages.lengths[read]).split(2048):
             size = sized(int((questions.lengths[asked[part]] + passages.lengths[read[part]]).max()))
             score[part] = model(*pairs(questions, passages, asked[part], read[part], size))[0]
@@ -125,12 +125,12 @@ def scores(model: CrossEncoder, questions: Texts, passages: Texts, asked: Tensor
 
 def vectors(model: Bert, texts: Texts, prefix: Sequence[int] = ()) -> Tensor:
     """The vector of each text, as the embedder gives it."""
-    found = torch.zeros(len(texts.lengths), WIDTH, dtype=torch.float16, device="cuda")
-    lead = torch.tensor([CLS, *prefix], device="cuda")
-    with torch.no_grad(), torch.autocast("cuda", torch.float16):
+    found = torch.zeros(len(texts.lengths), WIDTH, dtype=torch.float16, device=DEVICE)
+    lead = torch.tensor([CLS, *prefix], device=DEVICE)
+    with torch.no_grad(), torch.autocast(DEVICE, torch.float16, enabled=DEVICE == "cuda"):
         for part in torch.argsort(texts.lengths).split(4096):
             lengths = texts.lengths[part][:, None]
-            at = torch.arange(int(lengths.max()) + 1, device="cuda")[None]
+            at = torch.arange(int(lengths.max()) + 1, device=DEVICE)[None]
             own = texts.tokens[(texts.starts[part][:, None] + at).clamp(max=len(texts.tokens) - 1)]
             rows = torch.where(at < lengths, own, torch.where(at == lengths, SEP, 0))
             rows = torch.cat([lead.expand(len(part), -1), rows], 1)
@@ -141,8 +141,8 @@ def vectors(model: Bert, texts: Texts, prefix: Sequence[int] = ()) -> Tensor:
 def word_values(passages: Texts, begin: int, end: int) -> Tensor:
     """BM25's value of each word in each of these passages."""
     rows, words = passages.words(begin, end)
-    times = torch.zeros(end - begin, WORDS, device="cuda")
-    times.index_put_((rows, words), torch.ones(len(rows), device="cuda"), accumulate=True)
+    times = torch.zeros(end - begin, WORDS, device=DEVICE)
+    times.index_put_((rows, words), torch.ones(len(rows), device=DEVICE), accumulate=True)
     frequency = (times > 0).sum(0)
     idf = torch.log(1 + (end - begin - frequency + 0.5) / (frequency + 0.5))
     length = passages.lengths[begin:end].float()
@@ -168,14 +168,14 @@ class Data:
 
         def any_of(span: Tensor) -> Tensor:
             begin, end = span[some].T
-            return begin + (torch.rand(size, device="cuda") * (end - begin)).long()
+            return begin + (torch.rand(size, device=DEVICE) * (end - begin)).long()
 
         first = torch.where(answer < 0, near[:, NEAR], answer)
         picked = [
-            part.gather(1, torch.rand(size, NEAR, device="cuda").argsort(1)[:, :2])
+            part.gather(1, torch.rand(size, NEAR, device=DEVICE).argsort(1)[:, :2])
             for part in (near[:, :NEAR], near[:, NEAR:])
         ]
-        step = torch.tensor([-2, -1, -1, 1, 1, 2], device="cuda")[torch.randint(0, 6, (size,), device="cuda")]
+        step = torch.tensor([-2, -1, -1, 1, 1, 2], device=DEVICE)[torch.randint(0, 6, (size,), device=DEVICE)]
         begin, end = self.group[some].T
         beside = torch.where(answer < 0, any_of(self.group), torch.minimum((answer + step).clamp(min=0), end - 1))
         beside = torch.maximum(beside, begin)
@@ -209,15 +209,15 @@ def prepared(arguments: argparse.Namespace, tokenizer: Tokenizer) -> Data:
     spans = dict(zip(starts, zip(starts.values(), limits, strict=True), strict=True))
     block = np.array([spans[int(one)] for one in of])[number]
     near = nearest(arguments, tokenizer, questions, passages, block)
-    answer = torch.tensor([row[2] for row in rows]).cuda()
-    known = torch.tensor([row[3] and row[2] >= 0 for row in rows]).cuda()
+    answer = torch.tensor([row[2] for row in rows]).to(DEVICE)
+    known = torch.tensor([row[3] and row[2] >= 0 for row in rows]).to(DEVICE)
     raised = (known & (near[:, 0] != answer)).float()  # what shares the most words is not raised
     # most of the passages near a question fit in; longer ones are cut
     most = passages.lengths[near.long()].sort(1).values[:, int(0.8 * 2 * NEAR)]
     size = sized(questions.lengths + torch.maximum(most, passages.lengths[answer.clamp(min=0)]))
-    group = torch.tensor(np.stack([begins[number], np.array(ends)[number]], 1)).cuda()
+    group = torch.tensor(np.stack([begins[number], np.array(ends)[number]], 1)).to(DEVICE)
     log(f"{len(rows):,} questions, {int(raised.sum()):,} with answers that are raised")
-    return Data(questions, passages, answer, group, torch.tensor(block).cuda(), near, raised, size)
+    return Data(questions, passages, answer, group, torch.tensor(block).to(DEVICE), near, raised, size)
 
 
 def nearest(
@@ -225,12 +225,12 @@ def nearest(
 ) -> Tensor:
     """For each question NEAR passages of its block by words, and NEAR by meaning."""
     weights = embedder_weights(arguments.embedder / "model.onnx")
-    embedder = Bert(5, len(weights["encoder.layer.0.intermediate.dense.bias"])).cuda()
+    embedder = Bert(5, len(weights["encoder.layer.0.intermediate.dense.bias"])).to(DEVICE)
     embedder.take(weights, range(5))
     own = vectors(embedder, questions, tokenizer.encode(PREFIX, add_special_tokens=False).ids)
     its = vectors(embedder, passages)
     log("vectors")
-    found = torch.zeros(len(block), 2 * NEAR, dtype=torch.int32, device="cuda")
+    found = torch.zeros(len(block), 2 * NEAR, dtype=torch.int32, device=DEVICE)
     firsts = np.flatnonzero(np.r_[True, block[1:, 0] != block[:-1, 0]])
     for first, last in zip(firsts, [*firsts[1:], len(block)], strict=True):
         begin, end = map(int, block[first])
@@ -238,7 +238,7 @@ def nearest(
         for start in range(int(first), int(last), 8192):
             stop = min(start + 8192, int(last))
             rows, words = questions.words(start, stop)
-            asked = torch.zeros(stop - start, WORDS, dtype=torch.float16, device="cuda")
+            asked = torch.zeros(stop - start, WORDS, dtype=torch.float16, device=DEVICE)
             asked[rows, words] = 1
             found[start:stop, :NEAR] = (asked @ values.T).topk(NEAR).indices + begin
             found[start:stop, NEAR:] = (own[start:stop] @ its[begin:end].T).topk(NEAR).indices + begin
@@ -255,7 +255,7 @@ def batches(size: Tensor, tokens: int, rng: random.Random) -> Iterator[tuple[int
         steps = list[tuple[int, Tensor]]()
         for one in range(STEP, TOKENS + 1, STEP):
             own, count = (size == one).nonzero().squeeze(1), tokens // (LIST * one)
-            own = own[torch.randperm(len(own), device="cuda")]
+            own = own[torch.randperm(len(own), device=DEVICE)]
             steps += [(one, own[at : at + count]) for at in range(0, len(own) - count + 1, count)]
         rng.shuffle(steps)
         yield from steps
@@ -267,7 +267,7 @@ def train(
     optimizer = student.optimizer(arguments.rate)
     between = [(at, round((at + 1) * 12 / len(student.layers)) - 1) for at in range(len(student.layers) - 1)]
     start, step, seen, reported = time.time(), 0, 0, 0.0
-    total = torch.zeros(4, device="cuda")
+    total = torch.zeros(4, device=DEVICE)
     for size, some in batches(data.size, arguments.batch, random.Random(arguments.seed)):
         done = (time.time() - start) / arguments.seconds
         if done >= 1:
@@ -276,11 +276,11 @@ def train(
             group["lr"] = arguments.rate * min(1, (step + 1) / 200) * max(0.01, 0.5 * (1 + math.cos(math.pi * done)))
         read = data.chosen(some).reshape(-1)
         tokens, types = pairs(data.questions, data.passages, some.repeat_interleave(LIST), read, size)
-        with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
             goal, its = teacher(tokens, types)
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             said, own = student(tokens, types)
-        last, inner, share = apart(own[-1], its[-1], None), torch.zeros((), device="cuda"), max(0.0, 1 - done / 0.6)
+        last, inner, share = apart(own[-1], its[-1], None), torch.zeros((), device=DEVICE), max(0.0, 1 - done / 0.6)
         if arguments.between * share:
             mask = (tokens != 0)[..., None]
             inner = sum(apart(own[a], its[b], mask) for a, b in between) / len(between)
@@ -324,12 +324,12 @@ class Watch:
         self.questions = Texts(tokenizer, [one["q"] for one in self.asked], QUESTION)
         self.passages = Texts(tokenizer, [text for one in self.asked for text in one["p"]], TOKENS)
         counts = torch.tensor([len(one["p"]) for one in self.asked])
-        self.of = torch.repeat_interleave(torch.arange(len(counts)), counts).cuda()
+        self.of = torch.repeat_interleave(torch.arange(len(counts)), counts).to(DEVICE)
         self.teacher: np.ndarray | None = None
 
     def measure(self, model: CrossEncoder) -> dict[str, tuple[float, ...]]:
         """nDCG@10: by the model, by half of each, by the search's own rule; R@5 by the rule; how like the teacher's."""
-        read = torch.arange(len(self.of), device="cuda")
+        read = torch.arange(len(self.of), device=DEVICE)
         said, at = scores(model, self.questions, self.passages, self.of, read).cpu().numpy(), 0
         self.teacher = said if self.teacher is None else self.teacher  # the first that is measured
         means = {}
@@ -398,13 +398,13 @@ def main() -> None:
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True
     weights = graph_weights(arguments.teacher / "model.onnx")
-    teacher = CrossEncoder(12, INNER).cuda()
+    teacher = CrossEncoder(12, INNER).to(DEVICE)
     teacher.take(weights, range(12))
     watch = Watch(arguments.watch, tokenizer) if arguments.watch else None
     if watch:
         log("teacher:", watch.line(teacher))
     data = prepared(arguments, tokenizer)
-    student = CrossEncoder(len(arguments.layers), arguments.inner).cuda()
+    student = CrossEncoder(len(arguments.layers), arguments.inner).to(DEVICE)
     student.take(weights, arguments.layers)
     train(student, teacher, data, arguments, watch)
     if watch:

@@ -139,8 +139,8 @@ LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them
 
 CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {
     ("keyword",): (-3.18, -0.62, ((10.9, -1.25, -1.21),)),
-    ("vector",): (-4.05, -0.74, ((4.97, -0.6, -0.99),)),
-    ("keyword", "vector"): (-5.78, -0.53, ((8.22, -0.79, -0.4), (3.85, -0.3, -0.39))),
+    ("vector",): (-3.84, -0.89, ((5.92, -1.02, -0.89),)),
+    ("keyword", "vector"): (-5.17, -0.58, ((6.25, -0.4, -0.44), (4.61, -0.56, -0.32))),
 }
 """Sources → a constant and the weight of the size; then for each source the weights of strength, of strength times
 size, and of the logarithm of the rank. The size is the logarithm, to the base 10, of the number of visible records.

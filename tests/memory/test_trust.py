@@ -28,7 +28,7 @@ UNREAD = ("备用钥匙在蓝色花盆下面吗？", "अतिरिक्त �
 @pytest.mark.parametrize("text", ENGLISH)
 def test_model_reads_its_language(reader: OnnxEmbedder, text: str):
     """Questions, names, codes and numbers; names of code are read in pieces."""
-    assert reader.legibility(text) > 0.6
+    assert reader.legibility(text) > 0.4
 
 
 @pytest.mark.parametrize("text", UNREAD)
@@ -39,7 +39,7 @@ def test_model_cannot_read_scripts_split_into_letters(reader: OnnxEmbedder, text
 
 def test_model_reads_german_in_part(reader: OnnxEmbedder):
     """In pieces: well enough to help, and not as well as English."""
-    assert 0.5 < reader.legibility("Was darf nicht in die Wurmkiste?") < 1.0
+    assert 0.25 < reader.legibility("Was darf nicht in die Wurmkiste?") < 0.6
 
 
 @pytest.mark.parametrize("fusion", ["blend", "rrf", "weighted", "combmnz", "borda"])

@@ -319,7 +319,7 @@ def vector_list(world: World, visible: Sequence[Record], text: str, depth: int, 
     scored = [(r, round(dot(query, world.vectors[r.id]), 6)) for r in visible if r.id in world.vectors]
     ranking = best("vector", scored, depth)
     first = ranking.hits[0][0].text[:500] if ranking.hits else text
-    ranking.trust = share * min(world.legibility(text), world.legibility(first) / 0.4)
+    ranking.trust = share * min(world.legibility(text), world.legibility(first) / 0.2)
     return ranking
 
 

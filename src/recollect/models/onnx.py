@@ -40,7 +40,7 @@ BULK = 32  # more texts than a search embeds: they are computed at low priority,
 NICE = 10
 CHARACTERS_A_TOKEN = 64  # text beyond is cut before it is tokenized: a megabyte must not cost a second
 MIN_LETTERS = 4  # a query with fewer letters is a number or part of a name, and has no language
-ILLEGIBLE, LEGIBLE = 1.2, 3.2  # letters a token: below the first a model understands nothing, from the second all
+ILLEGIBLE, LEGIBLE = 1.6, 3.6  # letters a token: below the first a model understands nothing, from the second all
 
 
 class Runtime:
