@@ -9,10 +9,11 @@ written without spaces give single characters and pairs.
 from __future__ import annotations
 
 import re
+import struct
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import zip_longest
@@ -37,9 +38,8 @@ LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they a
 MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
 MAX_QUERY_TERMS = 512  # terms of one query; further terms of a long pasted text make no visible difference
 CACHED_WORDS = 20_000  # words whose terms are cached: about 6 MB
-HASH_BYTES = 8  # of a term in an index
-CACHED_CHUNKS = 100_000  # chunks between white space whose hashes are cached: about 24 MB, in a process that indexes
-MOST_SPELLED = 100_000  # terms that are known by their hashes: about 13 MB, in a process that indexes
+CACHED_CHUNKS = 200_000  # chunks between white space whose entries are cached: about 40 MB, in a process that indexes
+MOST_SPELLED = 200_000  # terms that are known by their hashes: about 26 MB, in a process that indexes
 LONGEST_CACHED = 40  # characters of a chunk between white space whose hashes are cached: longer ones rarely repeat
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
@@ -111,22 +111,18 @@ class Analyzer:
 
     def hashed(self, text: str) -> tuple[list[int], int]:
         """The hashes of the terms of `tokens`, in their order, and how many of the terms are not stop words."""
-        packed, length, _ = self.packed(text)
-        return [
-            int.from_bytes(packed[at : at + HASH_BYTES], "little") for at in range(0, len(packed), HASH_BYTES)
-        ], length
+        entries = list(_ENTRY.iter_unpack(self.packed(text)))
+        return [term for term, _, has in entries if has & TERM], sum(1 for *_, has in entries if has & CONTENT)
 
-    def packed(self, text: str) -> tuple[bytes, int, bytes]:
-        """The same with the hashes as bytes, little endian, for an index of many texts; and those of `word_hashes`.
+    def packed(self, text: str) -> bytes:
+        """The terms and words of a text as entries of ENTRY_BYTES, for an index of many texts.
 
-        No term and no word contains white space, so the hashes of each chunk between white space can be cached.
+        An entry is the hash of a term (64 bits, little endian), a hash of `word_hashes` (32 bits), and which of the two
+        it has (32 bits: TERM, CONTENT, WORD). No term and no word contains white space, so the entries of each chunk
+        between white space can be cached. Words are those of the normalised text, which may differ if it is not ASCII.
         """
         chunks = _chunks(self.language)
-        entries = [chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()]
-        hashes, counts, words = zip(*entries, strict=True) if entries else ((), (), ())
-        # What normalising changes, it changes for the terms only.
-        own = b"".join(words) if text.isascii() else _joined(word_hashes(text))
-        return b"".join(hashes), sum(counts), own
+        return b"".join([chunks[chunk.strip(_AROUND)] for chunk in _normalised(text)[0].split()])
 
     def spellings(self) -> dict[int, str]:
         """The terms of all that `packed` has read, by their hashes; emptied when it is large. One thread at a time."""
@@ -174,14 +170,9 @@ class Analyzer:
 
 def term_hash(term: str) -> int:
     """The hash of a term: 64 bits, without sign, the same on every machine."""
-    return int.from_bytes(_hash(term), "little")
+    return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def _hash(term: str) -> bytes:
-    return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
-
-
-WORD_BYTES = 4  # of a word's hash
 _WORD_RUN, _ASCII_WORD_RUN = re.compile(r"\w+"), re.compile(rb"\w+")
 
 
@@ -192,36 +183,39 @@ def word_hashes(text: str) -> list[int]:
     return [crc32(word.encode("utf-8", "surrogatepass")) for word in _WORD_RUN.findall(text.casefold())]
 
 
-def _joined(hashes: Iterable[int]) -> bytes:
-    return b"".join([each.to_bytes(WORD_BYTES, "little") for each in hashes])
+_ENTRY = struct.Struct("<QII")
+ENTRY_BYTES = _ENTRY.size
+TERM, CONTENT, WORD = 1, 2, 4  # what an entry has: a term; a term that is no stop word; a word
 
 
-class _Chunks(dict[str, tuple[bytes, int, bytes]]):
-    """Each chunk of normalised text → the hashes of its terms, how many are not stop words, the hashes of its words."""
+class _Chunks(dict[str, bytes]):
+    """Each chunk of normalised text → its entries."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._language = language
         self.spelled: dict[int, str] = {}  # hash → term
-        self._hashes: dict[str, bytes] = {}  # and the reverse
+        self._hashes: dict[str, int] = {}  # and the reverse
 
-    def __missing__(self, chunk: str) -> tuple[bytes, int, bytes]:
+    def __missing__(self, chunk: str) -> bytes:
         if chunk.isascii() and chunk.isalpha() and (chunk.islower() or chunk.istitle() or chunk.isupper()):
             # Most chunks are one plain word; what follows gives the same, in ten times the time.
             if chunk.islower():
-                stop, word = chunk in _stopwords(self._language), crc32(chunk.encode()).to_bytes(WORD_BYTES, "little")
-                entry = self._spell(_stem(self._language, chunk)[:MAX_TERM]), int(not stop), word
+                has = TERM | WORD if chunk in _stopwords(self._language) else TERM | WORD | CONTENT
+                entry = _ENTRY.pack(self._spell(_stem(self._language, chunk)[:MAX_TERM]), crc32(chunk.encode()), has)
             else:
                 entry = self[chunk.lower()]
         else:
-            terms: list[tuple[str, bool]] = []
+            terms: list[tuple[int, int]] = []
             for match in _words(chunk):
                 if match.lastgroup == "run":
-                    terms += [(gram[0], False) for gram in _grams(match.group(), 0)]
+                    found = tuple((gram[0], False) for gram in _grams(match.group(), 0))
                 else:
-                    terms += _terms.__wrapped__(self._language, match.group())  # what is cached here need not be there
-            hashes = b"".join([self._spell(term) for term, _ in terms])
-            entry = hashes, sum([not stop for _, stop in terms]), _joined(word_hashes(chunk))
+                    found = _terms.__wrapped__(self._language, match.group())  # what is cached here need not be there
+                terms += [(self._spell(term), TERM if stop else TERM | CONTENT) for term, stop in found]
+            words = [(word, WORD) for word in word_hashes(chunk)]
+            pairs = zip_longest(terms, words, fillvalue=(0, 0))
+            entry = b"".join([_ENTRY.pack(term, word, has | also) for (term, has), (word, also) in pairs])
         if len(chunk) <= LONGEST_CACHED:
             if len(self) >= CACHED_CHUNKS:  # the newest go: frequent words came early
                 for _ in range(CACHED_CHUNKS // 10):
@@ -229,12 +223,12 @@ class _Chunks(dict[str, tuple[bytes, int, bytes]]):
             self[chunk] = entry
         return entry
 
-    def _spell(self, term: str) -> bytes:
+    def _spell(self, term: str) -> int:
         """The hash of a term, which is then known by it."""
         hashed = self._hashes.get(term)
         if hashed is None:
-            hashed = self._hashes[term] = _hash(term)
-            self.spelled[int.from_bytes(hashed, "little")] = term
+            hashed = self._hashes[term] = term_hash(term)
+            self.spelled[hashed] = term
         return hashed
 
     def forget(self) -> None:

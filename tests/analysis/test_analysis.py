@@ -23,6 +23,7 @@ from recollect.analysis import (
     term_hash,
     word_hashes,
 )
+from recollect.stores.sqlite.segments import build
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = Analyzer()
@@ -365,7 +366,11 @@ def test_hashes_of_words_in_any_company(words, spaces):
 @given(text=ANY_TEXT | st.lists(st.sampled_from(AWKWARD), max_size=8).map(" ".join))
 def test_words_of_a_text_are_those_of_its_chunks(text):
     """The words that the index has of a text are those of the whole text, though they are cached by chunks."""
-    assert np.frombuffer(ENGLISH.packed(text)[2], dtype="<u4").tolist() == word_hashes(text)
+    columns = (None, None, None, 0.5, None, 0, None, None, None, bytes(16), None, 0, None)
+    built = build([(1, "fact", "a title", text, *columns), (2, "chunk", "", text, *columns)], ENGLISH)
+    words, none = built.statements(np.array([0, 1]))
+    assert (sorted(words.words), words.length) == (sorted(set(word_hashes(text))), len(word_hashes(text)))
+    assert (none.words, none.length) == ([], 0)
 
 
 def test_hashes_of_real_texts_are_those_of_the_terms():

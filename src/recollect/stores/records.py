@@ -53,8 +53,7 @@ class SqlRecords(SqlPart, Records):
         end = part[-SHORT_ID:]
         sql = (
             f'SELECT id, "user", agent, session, forgotten_at IS NOT NULL FROM {dialect.records} WHERE ('
-            f'id COLLATE "C" >= %s AND id COLLATE "C" < %s'
-            f' OR {dialect.short} COLLATE "C" >= %s AND {dialect.short} COLLATE "C" < %s)'
+            f'id COLLATE "C" >= %s AND id COLLATE "C" < %s OR {dialect.short})'
             f" AND passage <> %s AND {visible} LIMIT %s"
         )
         with self._database.read(self._scope) as connection:

@@ -97,7 +97,7 @@ class Dialect:
     wildcards: Mapping[int, str]
     """How characters of a path are written in a pattern, for `str.translate`; `*` stands for anything."""
     short: str
-    """The last characters of an id, as the index `records_short` has them."""
+    """The records whose last eight characters of the id lie between two texts."""
     lock: str = ""
     """Locks the selected records until the transaction ends."""
 

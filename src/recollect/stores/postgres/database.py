@@ -68,7 +68,7 @@ DIALECT = Dialect(
     ends="right(path, length(%s)) = %s",
     like="LIKE",
     wildcards=str.maketrans({"*": "%", "\\": "\\\\", "%": "\\%", "_": "\\_"}),
-    short="right(id, 8)",
+    short='right(id, 8) COLLATE "C" >= %s AND right(id, 8) COLLATE "C" < %s',
     lock=" FOR UPDATE OF records",
 )
 

@@ -37,7 +37,7 @@ WAL_LIMIT_BYTES = 64 * 1024 * 1024
 CHECKPOINT_PAGES = 4_000  # of the log (16 MB) that are written into the file together: most changed more than once
 STEPS = 20_000  # steps of the engine between two calls of a progress handler
 READER_CACHE_KB = 500  # of each connection that reads; a server may have as many as it has threads
-WRITER_CACHE_KB = 16_000  # for pages of the indexes, which a bulk load changes all over
+WRITER_CACHE_KB = 64_000  # for pages of the indexes, which a bulk load changes all over
 
 
 class Patience:

@@ -19,7 +19,7 @@ from weakref import finalize
 
 import numpy as np
 
-from recollect.analysis import HASH_BYTES, WORD_BYTES, Analyzer, term_hash
+from recollect.analysis import CONTENT, ENTRY_BYTES, TERM, WORD, Analyzer, term_hash, word_hashes
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.ranking import Statement, is_statement
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 NEVER = 2**63 - 1  # in place of a time that a record does not have: it does not expire, is not superseded
 LONG_AGO = -(2**63)  # the same for the time of an edit
 
-WORD_BITS = 8 * WORD_BYTES
+WORD_BITS = 32
+ENTRY = np.dtype([("term", "<u8"), ("word", "<u4"), ("has", "<u4")])  # of `Analyzer.packed`
 SPARING_BYTES = 2**25  # of words from which they are read, not mapped: those of about 200,000 facts
 
 Ints: TypeAlias = "NDArray[np.int64]"
@@ -243,32 +244,31 @@ def _spelled(terms: Iterable[str]) -> dict[str, Any]:
 
 
 def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
-    hashes, ends, lengths, title_ends = list[bytes](), [0], list[int](), list[tuple[int, int]]()
-    words = list[bytes]()
     others: list[tuple[Any, ...]] = []  # without the texts, of which there may be much more than fits into memory
-    for record in records:
-        kind, title, text = record[1:4]
-        others.append((record[0], kind, *record[4:]))
-        end = ends[-1]
-        found, length, stated = analyzer.packed(text)
+    entries = list[bytes]()
+    parts = list[tuple[int, int, bool]]()  # the record of each entry, its weight, and whether its words are stated
+    foreign = list[tuple[int, list[int]]]()  # records and their words, where these are not in the entries
+    for number, (row, kind, title, text, *rest) in enumerate(records):
+        others.append((row, kind, *rest))
         if title:
-            in_title, counted, _ = analyzer.packed(title)
-            hashes.append(in_title)
-            title_ends.append((end, end := end + len(in_title) // HASH_BYTES))
-            length += int(TITLE_WEIGHT) * counted
-        hashes.append(found)
-        ends.append(end + len(found) // HASH_BYTES)
-        lengths.append(length or 1)
-        words.append(stated if is_statement(kind, text) else b"")
+            entries.append(analyzer.packed(title))
+            parts.append((number, int(TITLE_WEIGHT), False))
+        stated = is_statement(kind, text)
+        if stated and not text.isascii():
+            foreign.append((number, word_hashes(text)))
+            stated = False
+        entries.append(analyzer.packed(text))
+        parts.append((number, 1, stated))
+    found = np.frombuffer(b"".join(entries), dtype=ENTRY)
+    sizes = [len(each) // ENTRY_BYTES for each in entries]
+    places, weights, stating = np.repeat(_ints(parts).reshape(-1, 3).T, sizes, axis=1)
     columns = list(zip(*others, strict=True)) or [()] * WITHOUT_TEXTS
     row, kinds, user, agent, session, importance, decay, time, expires, edited, superseded, *rest = columns
     folds, files, lines, origins = rest
     origins = tuple(origin or default_origin(kind) for origin, kind in zip(origins, kinds, strict=True))
     hashes_of_files = {file: 0 if file is None else _file_hash(file) for file in set(files)}
-    weights = np.ones(ends[-1], dtype=np.int64)
-    for start, end in title_ends:
-        weights[start:end] = int(TITLE_WEIGHT)
-    places = np.repeat(np.arange(len(row), dtype=np.int32), np.diff(_ints(ends)))
+    counted, terms = (found["has"] & CONTENT) > 0, (found["has"] & TERM) > 0
+    words = stating.astype(np.bool_) & ((found["has"] & WORD) > 0)
     names = {name: _Names() for name in NAMED}
     coded: dict[str, Any] = {
         name: _codes([names[name][value] for value in column])
@@ -280,20 +280,21 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
         importance=np.array(importance, dtype=np.float64), **coded,
         fold=np.frombuffer(b"".join(folds), dtype=np.uint8).reshape(len(row), 16),
         file_hash=np.array([hashes_of_files[file] for file in files], dtype=np.uint64), line=_ints(lines),
-        length=np.array(lengths, dtype=np.int32), **_different(words),
-        **_grouped(np.frombuffer(b"".join(hashes), dtype="<u8"), places, weights), **_spelled(()),
+        length=np.bincount(places, weights * counted, len(row)).clip(1).astype(np.int32),
+        **_different(places[words], found["word"][words], foreign, len(row)),
+        **_grouped(found["term"][terms], places[terms].astype(np.int32), weights[terms]), **_spelled(()),
         names={name: codes.list() for name, codes in names.items()},
     )  # fmt: skip
 
 
-def _different(words: Sequence[bytes]) -> dict[str, Any]:
+def _different(places: Ints, words: Array, foreign: Sequence[tuple[int, list[int]]], total: int) -> dict[str, Any]:
     """The different words of each record, in any order, where they start, and how many words it has."""
-    count = np.array([len(each) // WORD_BYTES for each in words], dtype=np.int32)
-    pairs = np.repeat(np.arange(len(count)) << WORD_BITS, count) | np.frombuffer(b"".join(words), dtype="<u4")
-    pairs.sort()
-    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-    starts = pairs.searchsorted(np.arange(len(count) + 1) << WORD_BITS)
-    return {"words": pairs.astype(np.uint32), "word_starts": starts, "word_count": count}
+    pairs = [(places << WORD_BITS) | words, *((number << WORD_BITS) | _ints(own) for number, own in foreign)]
+    joined = np.sort(np.concatenate(pairs))
+    count = np.bincount(joined >> WORD_BITS, minlength=total)
+    joined = joined[np.diff(joined, prepend=-1) > 0]
+    starts = joined.searchsorted(np.arange(total + 1) << WORD_BITS)
+    return {"words": joined.astype(np.uint32), "word_starts": starts, "word_count": count.astype(np.int32)}
 
 
 def _file_hash(name: str) -> int:
@@ -332,7 +333,7 @@ def _codes(values: Sequence[int]) -> Array:
     return _small(_ints(values))
 
 
-def _ints(values: Sequence[int]) -> Ints:
+def _ints(values: Sequence[Any]) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
