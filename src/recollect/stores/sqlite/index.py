@@ -10,15 +10,17 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from recollect.analysis import Analyzer
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
-from recollect.stores.sqlite.blocks import Stack
+from recollect.stores.sqlite.blocks import Stack, cores
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.manifest import WRITTEN_ROWS, Folder, Key, Manifest, SpaceFiles, due
 from recollect.stores.sqlite.rows import Connection, integers
@@ -28,7 +30,9 @@ from recollect.stores.sqlite.visible import Visible, VisibleSets
 from recollect.types import Filter, Progress
 
 COLD_ROWS = 256  # rows read at once at which they are written too, so that the next process need not read them
-BATCH_ROWS = 32_768  # rows that are analysed at once
+BATCH_ROWS = 32_768  # rows of a segment that is built at once
+SHARED_ROWS = 8_192  # rows from which on a second process is worth its start
+START_ROWS = 3_000  # rows that one process reads until another has started
 
 LARGEST_ROWS = 262_144  # rows of segments that are not merged any more
 
@@ -263,9 +267,9 @@ class Index:
     ) -> View:
         """A view with the changes after it; large segments go to files at once."""
         rows, done = rows_after(connection, view.seq), 0
-        for start in range(0, len(rows), BATCH_ROWS):
-            part = rows[start : start + BATCH_ROWS]
-            segment = self._read(connection, part)
+        for part, built in _built(connection, rows, self.analyzer):
+            # Rows that were forgotten are gone.
+            segment = replace(built, gone=np.delete(part, np.searchsorted(part, built.rows)))
             if writing and len(part) >= WRITTEN_ROWS:
                 with self.tolerated():
                     segment = self.folder.write(segment)
@@ -274,13 +278,6 @@ class Index:
             if progress:
                 progress(done, len(rows))
         return view if view.seq == state.seq else View(view.segments, view.live, state.seq, view.based)
-
-    def _read(self, connection: Connection, rows: Ints) -> Segment:
-        """A segment of the rows as they are now; those that were forgotten are gone."""
-        only, values = condition_of(rows)
-        records = f"SELECT {SELECTED} FROM records WHERE {only} AND forgotten_at IS NULL ORDER BY row"
-        segment = build(connection.execute(records, values), self.analyzer)
-        return replace(segment, gone=np.delete(rows, np.searchsorted(rows, segment.rows)))
 
     # -- writing files ------------------------------------------------------------------------------------
 
@@ -338,6 +335,30 @@ def rows_after(connection: Connection, seq: int) -> Ints:
     after = "SELECT DISTINCT row FROM history NOT INDEXED WHERE seq > ?" if seq else "SELECT row FROM records"
     rows = integers(connection.execute(f"SELECT group_concat(row) FROM ({after})", (seq,) if seq else ()).get)
     return np.sort(rows)
+
+
+def _built(connection: Connection, rows: Ints, analyzer: Analyzer) -> Iterator[tuple[Ints, Segment]]:
+    """Rows in parts, in their order, and the segment of the records of each part, as they are now."""
+    select = partial(_select, connection)
+    if len(rows) < SHARED_ROWS or cores() == 1:
+        for start in range(0, len(rows), BATCH_ROWS):
+            part = rows[start : start + BATCH_ROWS]
+            yield part, build(select(part), analyzer)
+        return
+    from recollect.stores.sqlite.builder import segments
+
+    if len(rows) > BATCH_ROWS:
+        pairs = -(-len(rows) // (2 * BATCH_ROWS))
+        yield from segments(np.array_split(rows, 2 * pairs), select, analyzer)
+    else:
+        halves = np.split(rows, [(len(rows) + START_ROWS) // 2])
+        yield rows, merged([segment for _, segment in segments(halves, select, analyzer)], [None, None], first=True)
+
+
+def _select(connection: Connection, rows: Ints) -> Iterator[Sequence[Any]]:
+    only, values = condition_of(rows)
+    sql = f"SELECT {SELECTED} FROM records WHERE {only} AND forgotten_at IS NULL ORDER BY row"
+    return connection.execute(sql, values)
 
 
 def condition_of(rows: Ints) -> tuple[str, list[str]]:

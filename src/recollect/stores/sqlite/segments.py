@@ -233,12 +233,13 @@ def build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     with _building:
         spellings = analyzer.spellings()
         segment = _build(records, analyzer)
-        return replace(segment, **_spelled([spellings[term] for term in segment.terms.tolist()]))
+        spelled = [spellings[term].encode("utf-8", "replace") for term in segment.terms.tolist()]
+        return replace(segment, **_spelled(spelled))
 
 
-def _spelled(terms: Iterable[str]) -> dict[str, Any]:
+def _spelled(terms: Iterable[bytes]) -> dict[str, Any]:
     """Terms in the order of the alphabet, as one array, and where each begins."""
-    lines = sorted([f"{term}\n".encode("utf-8", "replace") for term in terms])
+    lines = sorted([term + b"\n" for term in terms])
     starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
     return {"spelled": np.frombuffer(b"".join(lines), dtype=np.uint8), "spelled_starts": starts}
 
@@ -375,10 +376,11 @@ def _renamed(column: str, segments: Sequence[Segment], masks: Sequence[Mask], na
 
 def _merged_spellings(segments: Sequence[Segment], terms: NDArray[np.uint64]) -> dict[str, Any]:
     """The spellings of these terms; terms that no row has any more go."""
-    spelled = list({term for each in segments for term in each.beginning("")})
-    hashes = np.array([term_hash(term) for term in spelled], dtype=np.uint64)
-    there = np.isin(hashes, terms).tolist()
-    return _spelled(term for term, here in zip(spelled, there, strict=True) if here)
+    spelled = list({term for each in segments for term in each.spelled.tobytes().split(b"\n")[:-1]})
+    if len(spelled) > len(terms):
+        hashes = np.array([term_hash(term.decode("utf-8", "replace")) for term in spelled], dtype=np.uint64)
+        spelled = [spelled[at] for at in np.flatnonzero(np.isin(hashes, terms)).tolist()]
+    return _spelled(spelled)
 
 
 def _merged_postings(segments: Sequence[Segment], masks: Sequence[Mask]) -> dict[str, Any]:
