@@ -6,7 +6,7 @@ Pure functions over numbers and strings; the stages apply them to results.
 import hashlib
 import math
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from recollect.analysis import word_hashes
@@ -93,10 +93,15 @@ WORD_LETTERS = 12  # letters of a long word, with the space after it
 
 
 class Statement(NamedTuple):
-    """The different words of a fact, as hashes, and how many words it has; empty for a text that is no statement."""
+    """What a fact says: which words of a query it has, how many words it has, and the different ones, as hashes.
 
-    words: Collection[int] = ()
+    `asked` is equal for statements that have the same words of the query, and 0 without any. A text that is no
+    statement has none.
+    """
+
+    asked: Hashable = 0
     length: int = 0
+    words: Callable[[], Collection[int]] = tuple
 
 
 def is_statement(kind: str, text: str) -> bool:
@@ -104,12 +109,13 @@ def is_statement(kind: str, text: str) -> bool:
     return kind == "fact" and len(text) <= LONGEST_WORDS * WORD_LETTERS
 
 
-def statement(kind: str, text: str) -> Statement:
-    """The statement that a record makes."""
+def statement(kind: str, text: str, asked: Collection[int] = ()) -> Statement:
+    """The statement that a record makes. `asked` are the words of a query, as hashes."""
     if not is_statement(kind, text):
         return Statement()
     hashes = word_hashes(text)
-    return Statement(set(hashes), len(hashes))
+    words = set(hashes)
+    return Statement(frozenset(words.intersection(asked)), len(hashes), lambda: words)
 
 
 NEAR, SAME = 2.0, 2.4  # strengths of a match between two facts that are about one thing, and that say the same

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, partial
 from itertools import accumulate, takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +16,6 @@ from recollect.ranking import (
     DAY,
     HALF_LIVES,
     LONGEST_WORDS,
-    Statement,
     fold,
     importance_factor,
     mmr,
@@ -356,28 +355,37 @@ def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     if not query.ranking.prefer_newer or query.period is not None or len(candidates) < 2:  # noqa: PLR2004  (one result has no rival)
         return candidates
     head = list(candidates[:COMPARED_RESULTS])
-    query_words = frozenset(statement("fact", query.text).words)
+    statements = head[0].pool.statements(head, statement("fact", query.text).words())
+    times = [candidate.time for candidate in head]
+    words = cache(lambda position: set(statements[position].words()))
     placed: list[int] = []  # positions in `head`
-    rivals: dict[frozenset[int], list[int]] = {}  # words of the query → positions of the statements with these
-    statements = head[0].pool.statements(head)
+    rivals: dict[Hashable, list[int]] = {}  # words of the query → positions of the statements with these
     for position, own in enumerate(statements):
-        common = query_words.intersection(own.words)
-        alike = rivals.setdefault(common, []) if common else []
-        earlier = [at for at in alike if head[at].time < head[position].time]
-        older = _versions(own, earlier, statements) if earlier else ()
-        before = next((place for place, at in enumerate(placed) if at in older), position) if older else position
+        before = position
+        if own.asked:
+            alike = rivals.setdefault(own.asked, [])
+            shortest, longest = SIZE * own.length, min(LONGEST_WORDS, own.length / SIZE)
+            older = {
+                at
+                for at in alike
+                if times[at] < times[position]
+                and shortest <= statements[at].length <= longest
+                and own.length <= LONGEST_WORDS
+                and _alike(words(position), words(at))
+            }
+            if older:
+                before = next(place for place, at in enumerate(placed) if at in older)
+            alike.append(position)
         placed.insert(before, position)
-        alike.append(position)
+    if placed == sorted(placed):
+        return candidates
     return _moved("newer", candidates, [*(head[position] for position in placed), *candidates[COMPARED_RESULTS:]])
 
 
-def _versions(own: Statement, others: Sequence[int], statements: Sequence[Statement]) -> list[int]:
-    """Which of the other statements, with the same words of the query, say nearly the same."""
-    longest = min(LONGEST_WORDS, own.length / SIZE) if own.length <= LONGEST_WORDS else 0
-    others = [at for at in others if SIZE * own.length <= statements[at].length <= longest]
-    words = set(own.words) if others else set[int]()
-    sizes = ((at, len(words.intersection(statements[at].words)), len(statements[at].words)) for at in others)
-    return [at for at, common, size in sizes if common >= ALIKE * (len(words) + size - common)]
+def _alike(one: set[int], other: set[int]) -> bool:
+    """Whether two statements have many words in common."""
+    common = len(one & other)
+    return common >= ALIKE * (len(one) + len(other) - common)
 
 
 COMPARED_CHARACTERS = 4_000

@@ -368,9 +368,9 @@ def test_words_of_a_text_are_those_of_its_chunks(text):
     """The words that the index has of a text are those of the whole text, though they are cached by chunks."""
     columns = (None, None, None, 0.5, None, 0, None, None, None, bytes(16), None, 0, None)
     built = build([(1, "fact", "a title", text, *columns), (2, "chunk", "", text, *columns)], ENGLISH)
-    words, none = built.statements(np.array([0, 1]))
-    assert (sorted(words.words), words.length) == (sorted(set(word_hashes(text))), len(word_hashes(text)))
-    assert (none.words, none.length) == ([], 0)
+    words, sizes = built.words_at(np.array([0, 1]))
+    assert sorted(words.tolist()) == sorted(set(word_hashes(text)))
+    assert (sizes.tolist(), built.word_count.tolist()) == ([len(words), 0], [len(word_hashes(text)), 0])
 
 
 def test_hashes_of_real_texts_are_those_of_the_terms():

@@ -22,7 +22,7 @@ import pytest
 
 from recollect.analysis import Analyzer
 from recollect.errors import SupersessionCycle, UsageError
-from recollect.stores.sqlite import SqliteStore, index, keywords, manifest, segments, vectors
+from recollect.stores.sqlite import SqliteStore, blocks, index, keywords, manifest, segments, vectors
 from recollect.stores.sqlite.segments import build, map_segment, write_segment
 from recollect.stores.sqlite.views import View
 from recollect.types import Filter, Forget, Put, RankedList, Record, Scope, Supersede, VectorSpace
@@ -614,6 +614,44 @@ def test_scan_in_eight_bits_equals_the_exact_product(
         assert [(hit.id, hit.score) for hit in found] == [(f"r{n:04}", exact[n]) for n in order[:100]]
 
 
+@pytest.mark.parametrize("shape", ["like those of a model", "of another kind later", "random"])
+@pytest.mark.parametrize("share", [1, 2, 40])
+def test_of_very_many_vectors_nearly_all_of_the_nearest_are_found(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch, shape: str, share: int
+) -> None:
+    """By the heads of vectors, where these hold most of them; cosines are exact, and so are filters."""
+    monkeypatch.undo()
+    for name, value in {"FEW": 30, "SPARING_FROM": 4000, "MANY": 3000, "LIKELY": 5, "BATCH_ROWS": 2048}.items():
+        monkeypatch.setattr(vectors, name, value)
+    monkeypatch.setattr(blocks, "LEARNED_ROWS", 1000)
+    rng, count, dimension = np.random.default_rng(7), 6144, 192
+    falling = np.ones(dimension) if shape == "random" else 0.96 ** np.arange(dimension)
+    turned = [np.linalg.qr(rng.standard_normal((dimension, dimension)))[0] for _ in range(2)]
+    later = (np.arange(count) >= 4096) & (shape == "of another kind later")
+    matrix = rng.standard_normal((count, dimension)) * falling
+    matrix = np.where(later[:, None], matrix @ turned[1], matrix @ turned[0]).astype(np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    store, written = open_store(), [f"text {n}" for n in range(count)]
+    scopes = [Scope(user=f"u{n % share}") for n in range(count)]
+    pairs = zip(written, scopes, strict=True)
+    store.records.apply([[Put(Record(f"r{n:04}", text, scope=scope)) for n, (text, scope) in enumerate(pairs)]])
+    space = store.spaces.open(VectorSpace("wide@1", "wide", dimension))
+    space.save(written, matrix)
+    shared = []
+    for number in range(0, count, 300):
+        query = matrix[number] + 0.1 * rng.standard_normal(dimension).astype(np.float32)
+        exact = (matrix.astype(np.float64) @ query.astype(np.float64)).round(6)
+        best = sorted(range(0, count, share), key=lambda n: -exact[n])[:50]
+        found = {hit.id: hit.score for hit in space.search(query, Filter(scope=Scope(user="u0")), 50).entries}
+        assert found == {f"r{n:04}": exact[n] for n in range(count) if f"r{n:04}" in found}
+        assert len(found) == 50
+        shared.append(sum(f"r{n:04}" in found for n in best) / 50)
+    assert np.mean(shared) >= (1.0 if share > 1 else 0.99)
+    tails = {block.tail.shape[1] for block in space._stack.blocks}
+    assert tails == ({0} if shape == "random" else {128})
+    assert len({block.axes.key for block in space._stack.blocks}) == (2 if shape == "of another kind later" else 1)
+
+
 def test_a_segment_tells_the_usual_origin_by_the_kind() -> None:
     """A row without an origin is of a file if it is a chunk, and of the user if it is a fact."""
     rows = [
@@ -633,12 +671,13 @@ def test_words_that_are_read_equal_words_that_are_mapped(tmp_path: Path, monkeyp
     ]
     size, _ = write_segment(segment := build(rows, Analyzer()), tmp_path / "file")
     places = np.array([2, 0, 1])
-    assert any(statement.words for statement in segment.statements(places))
+    assert segment.words_at(places)[1].tolist() == [6, 5, 0]
     mapped = map_segment(tmp_path / "file", size)
     monkeypatch.setattr(segments, "SPARING_BYTES", 1)
     read = map_segment(tmp_path / "file", size)
     assert (mapped.number, read.number >= 0) == (-1, True)
-    assert read.statements(places) == mapped.statements(places) == segment.statements(places)
+    for one, other, third in zip(*(each.words_at(places) for each in (read, mapped, segment)), strict=True):
+        assert one.tolist() == other.tolist() == third.tolist()
     number = read.number
     del read
     with pytest.raises(OSError, match="Bad file descriptor"):

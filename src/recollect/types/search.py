@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, overload
@@ -111,7 +111,7 @@ class RankedRows(Sequence[Hit]):
     `times` are microseconds of UTC; `files` are equal for chunks of one file or turns of one conversation, and None for
     other records; `lines` are the first lines of chunks in their files, when turns were stored, in microseconds and
     negative, and 0 for other records. `read` returns the records of rows, without those that are gone. `statements`
-    returns the words of rows where the index has them.
+    returns what rows say, compared with the words of a query, where the index has their words.
     """
 
     rows: Sequence[int]
@@ -123,7 +123,7 @@ class RankedRows(Sequence[Hit]):
     files: Sequence[FileKey | None]
     lines: Sequence[int]
     read: Callable[[Sequence[int]], Mapping[int, Record]]
-    statements: Callable[[Sequence[int]], Sequence[Statement]] | None = None
+    statements: Callable[[Sequence[int], Collection[int]], Sequence[Statement]] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -336,15 +336,15 @@ class Pool:
             self.records.update(read)
         return [candidate for candidate in candidates if candidate.key in self.records]
 
-    def statements(self, candidates: Sequence[Candidate]) -> Sequence[Statement]:
-        """The statements that the candidates make."""
+    def statements(self, candidates: Sequence[Candidate], asked: Collection[int]) -> Sequence[Statement]:
+        """The statements that the candidates make; `asked` are the words of the query, as hashes."""
         if self.rows is not None and self.rows.statements is not None:
             rows: Any = [candidate.key for candidate in candidates]
-            return self.rows.statements(rows)
+            return self.rows.statements(rows, asked)
         self.read(candidates)
         gone = Record("", "", kind="gone")
         records = [self.records.get(candidate.key, gone) for candidate in candidates]
-        return [statement(record.kind, record.text) for record in records]
+        return [statement(record.kind, record.text, asked) for record in records]
 
 
 class Warned(list[Candidate]):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"RCLT index 1\n\0\0\0"
 ALIGNED = 64  # bytes: each array of a file begins at a multiple of it
+GROUPED = 16  # scores of which the highest is chosen before the best are looked for
 
 Array: TypeAlias = "NDArray[Any]"
 
@@ -83,3 +84,10 @@ def checksum_of(path: Path) -> int:
         while part := file.read(1 << 20):
             checksum = zlib.crc32(part, checksum)
     return checksum
+
+
+def reached(scores: Array, count: int) -> Any:
+    """A value that at least `count` scores reach, and few more: so none below it is among the first `count`."""
+    highest = scores[: len(scores) // GROUPED * GROUPED].reshape(GROUPED, -1).max(axis=0)  # of groups
+    highest = highest if len(highest) > count else scores
+    return np.partition(highest, len(highest) - count)[len(highest) - count]

@@ -29,27 +29,105 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEVELS = 127  # of eight bits with a sign
+HEAD_STEP = 64  # bytes: the heads of vectors have a multiple of it, which processors multiply best
+LEARNED_ROWS = 8_192  # vectors from which their axes are learned
+MOST_LEARNED = 20_000  # vectors that these are learned from
+HEAD_SHARE = 0.8  # the share of vectors (of the squares of their lengths) that the heads must hold
 ROUNDING = 1e-5  # more than the error of a product of unit vectors that were rotated in single precision
 PIECE_ROWS = 16_384  # rows that one thread scans at a time
 SHARED_ROWS = 32_768  # rows from which a scan is shared by threads
 
 Matrix: TypeAlias = "NDArray[np.float32]"
+Codes: TypeAlias = "NDArray[np.int8]"
 Products: TypeAlias = "NDArray[np.float32]"
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """The axes that vectors are turned to before they are stored in eight bits, as the rows of an orthogonal matrix.
+
+    The first `head` of them hold most of the vectors, so that a scan of these finds those that may be nearest. Equal
+    axes have the same `key`.
+    """
+
+    matrix: Matrix
+    head: int
+    key: str = ""
+
+    def coded(self, vectors: Matrix) -> tuple[Codes, Codes, Matrix, Matrix]:
+        """Vectors in eight bits, heads and tails; the scales of both; and the lengths of the rounding errors."""
+        parts = np.split(vectors @ self.matrix.T, [self.head], axis=1)
+        (head, scale, error), (tail, further_scale, further_error) = map(_rounded, parts)
+        return head, tail, np.stack([scale, further_scale]), np.hypot(error, further_error)
+
+
+def _rounded(turned: Matrix) -> tuple[Codes, Matrix, Matrix]:
+    """Numbers in eight bits, a scale for each row, and the length of the difference."""
+    scales = np.abs(turned).max(axis=1, initial=0.0) / LEVELS
+    scales[scales == 0] = 1.0
+    rounded = np.rint(turned / scales[:, None])
+    errors = np.linalg.norm(turned - rounded * scales[:, None], axis=1)
+    return rounded.astype(np.int8), scales.astype(np.float32), errors.astype(np.float32)
+
+
+@cache
+def mixed(dimension: int) -> Matrix:
+    """An orthogonal matrix, a cosine transform after changes of sign, that spreads large components over all.
+
+    Models give a few components large values. Without them the step of the eight bits is about a third as wide.
+    """
+    steps = np.arange(dimension)
+    waves = np.cos(np.arange(4 * dimension) * (np.pi / (2 * dimension))) * np.sqrt(2 / dimension)
+    matrix = waves[np.outer(steps, 2 * steps + 1) % (4 * dimension)]
+    matrix[:1] *= np.sqrt(0.5)
+    signs = np.frombuffer(hashlib.shake_128(b"signs").digest(dimension), dtype=np.uint8) % 2
+    turned: Matrix = (matrix * (2.0 * signs - 1)).astype(np.float32)
+    return turned
+
+
+@cache
+def plain_axes(dimension: int) -> Axes:
+    """Axes for vectors of which too little is known: all of them are the head."""
+    return Axes(mixed(dimension), dimension)
+
+
+def learned_axes(vectors: Matrix, blocks: Sequence[Block]) -> Axes | None:
+    """Axes of which the first third holds most of these vectors: those of a block, or new ones; None if there are none.
+
+    Few vectors say little, and get those of a block.
+    """
+    sample = vectors[:: -(-len(vectors) // MOST_LEARNED)] if len(vectors) else vectors
+    whole = np.square(sample).sum()
+    for axes in [each.axes for each in blocks if each.axes.key][:1]:
+        if len(vectors) < LEARNED_ROWS or np.square(sample @ axes.matrix[: axes.head].T).sum() >= HEAD_SHARE * whole:
+            return axes
+    dimension = vectors.shape[1]
+    head = dimension // 3 // HEAD_STEP * HEAD_STEP
+    if len(vectors) < LEARNED_ROWS or not head:
+        return None
+    values, directions = np.linalg.eigh(sample.T.astype(np.float64) @ sample)  # rising
+    if values[-head:].sum() < HEAD_SHARE * whole:
+        return None
+    parts = mixed(head) @ directions[:, -head:].T, mixed(dimension - head) @ directions[:, :-head].T
+    matrix = np.concatenate(parts).astype(np.float32)
+    return Axes(matrix, head, hashlib.blake2b(matrix.tobytes(), digest_size=16).hexdigest())
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """Vectors of rows. `gone` are rows that have none any more: like `rows`, they replace what older blocks say.
 
-    Row i of `codes` times `scales[i]` is about row i of `exact`, rotated; `error` is the longest difference of the two,
-    and `longest` the length of the longest vector.
+    Row i of `head` times `scales[0, i]` and row i of `tail` times `scales[1, i]` are about row i of `exact`, turned to
+    the `axes`; `error` is the longest difference of the two, and `longest` the length of the longest vector.
     """
 
     rows: Ints
     gone: Ints
-    codes: NDArray[np.int8]
-    scales: NDArray[np.float32]
+    head: Codes
+    tail: Codes
+    scales: Matrix
     exact: Matrix
+    axes: Axes
     longest: float = 0.0
     error: float = 0.0
     file: str = ""
@@ -83,36 +161,12 @@ class Block:
         return lookup(*self._by_row, rows)
 
 
-def block_of(rows: Ints, exact: Matrix, gone: Ints) -> Block:
-    """The block of vectors."""
-    codes, scales, errors = quantised(exact)
+def block_of(rows: Ints, exact: Matrix, gone: Ints, axes: Axes | None = None) -> Block:
+    """The block of vectors, with plain axes or others."""
+    axes = axes or plain_axes(exact.shape[1])
+    head, tail, scales, errors = axes.coded(exact)
     longest = np.linalg.norm(exact, axis=1).max(initial=0.0)
-    return Block(rows, gone, codes, scales, exact, float(longest), float(errors.max(initial=0.0)))
-
-
-@cache
-def rotation(dimension: int) -> Matrix:
-    """An orthogonal matrix, a cosine transform after changes of sign, that spreads large components over all.
-
-    Models give a few components large values. Without them the step of the eight bits is about a third as wide.
-    """
-    steps = np.arange(dimension)
-    waves = np.cos(np.arange(4 * dimension) * (np.pi / (2 * dimension))) * np.sqrt(2 / dimension)
-    matrix = waves[np.outer(steps, 2 * steps + 1) % (4 * dimension)]
-    matrix[0] *= np.sqrt(0.5)
-    signs = np.frombuffer(hashlib.shake_128(b"signs").digest(dimension), dtype=np.uint8) % 2
-    turned: Matrix = (matrix * (2.0 * signs - 1)).astype(np.float32)
-    return turned
-
-
-def quantised(vectors: Matrix) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
-    """Vectors, rotated, in eight bits; the scale of each, and the length of the difference that this makes."""
-    turned = vectors @ rotation(vectors.shape[1]).T
-    scales = np.abs(turned).max(axis=1, initial=0.0) / LEVELS
-    scales[scales == 0] = 1.0
-    rounded = np.rint(turned / scales[:, None])
-    errors = np.linalg.norm(turned - rounded * scales[:, None], axis=1)
-    return rounded.astype(np.int8), scales.astype(np.float32), errors.astype(np.float32)
+    return Block(rows, gone, head, tail, scales, exact, axes, float(longest), float(errors.max(initial=0.0)))
 
 
 def merged_blocks(blocks: Sequence[Block], live: Sequence[Mask | None], *, first: bool) -> Block:
@@ -120,12 +174,18 @@ def merged_blocks(blocks: Sequence[Block], live: Sequence[Mask | None], *, first
     parts = [(each, slice(None) if mask is None else mask) for each, mask in zip(blocks, live, strict=True)]
     rows = np.concatenate([each.rows[chosen] for each, chosen in parts])
     gone = np.unique(np.concatenate([each.gone for each in blocks]))
+    gone = np.zeros(0, dtype=np.int64) if first else np.setdiff1d(gone, rows)
+    exact = np.concatenate([each.exact[chosen] for each, chosen in parts])
+    if len({each.axes.key for each in blocks}) > 1:
+        return block_of(rows, exact, gone, learned_axes(exact, blocks))
     return Block(
         rows=rows,
-        gone=np.zeros(0, dtype=np.int64) if first else np.setdiff1d(gone, rows),
-        codes=np.concatenate([each.codes[chosen] for each, chosen in parts]),
-        scales=np.concatenate([each.scales[chosen] for each, chosen in parts]),
-        exact=np.concatenate([each.exact[chosen] for each, chosen in parts]),
+        gone=gone,
+        head=np.concatenate([each.head[chosen] for each, chosen in parts]),
+        tail=np.concatenate([each.tail[chosen] for each, chosen in parts]),
+        scales=np.concatenate([each.scales[:, chosen] for each, chosen in parts], axis=1),
+        exact=exact,
+        axes=blocks[0].axes,
         longest=max(each.longest for each in blocks),
         error=max(each.error for each in blocks),
     )
@@ -133,15 +193,19 @@ def merged_blocks(blocks: Sequence[Block], live: Sequence[Mask | None], *, first
 
 def write_block(block: Block, path: Path) -> tuple[int, int]:
     """Write a block to a new file. Returns its size and checksum."""
-    arrays = {name: getattr(block, name) for name in ("rows", "gone", "codes", "scales", "exact")}
-    return write_arrays(path, arrays, {"longest": block.longest, "error": block.error})
+    arrays = {name: getattr(block, name) for name in ("rows", "gone", "head", "tail", "scales", "exact")}
+    if block.axes.key:
+        arrays["axes"] = block.axes.matrix
+    return write_arrays(path, arrays, {"longest": block.longest, "error": block.error, "key": block.axes.key})
 
 
 def map_block(path: Path, size: int) -> Block:
     """The block in a file."""
     arrays, starts, extra = map_arrays(path, size)
     try:
-        block = Block(**{**arrays, **extra, "file": path.name, "start": starts["exact"]})
+        matrix, key, (_, dimension) = arrays.pop("axes", None), extra.pop("key"), arrays["exact"].shape
+        axes = plain_axes(dimension) if matrix is None else Axes(matrix, arrays["head"].shape[1], key)
+        block = Block(**{**arrays, **extra, "axes": axes, "file": path.name, "start": starts["exact"]})
     except (TypeError, KeyError) as error:
         raise StoreError(f"{path} is damaged") from error
     if hasattr(os, "pread"):
@@ -216,40 +280,60 @@ class Scan:
     def __init__(self, vector: Matrix) -> None:
         self._vector = vector
         self._exact = vector.astype(np.float64)
+        self._coded: dict[str, tuple[Codes, Codes, Matrix, Matrix]] = {}
 
-    @cached_property
-    def _rough(self) -> tuple[NDArray[np.int8], np.float32, float]:
-        codes, scales, errors = quantised(self._vector[None])
-        return codes, scales[0], float(errors[0])
+    def _turned(self, axes: Axes) -> tuple[Codes, Codes, Matrix, Matrix]:
+        """The vector in eight bits, as `Axes.coded` returns it."""
+        if axes.key not in self._coded:
+            self._coded[axes.key] = axes.coded(self._vector[None])
+        return self._coded[axes.key]
 
     def bound(self, block: Block) -> float:
         """How far a product of `rough` may be from the exact one."""
-        length, error = float(np.linalg.norm(self._exact)), self._rough[2]
+        length, error = float(np.linalg.norm(self._exact)), float(self._turned(block.axes)[3][0])
         return error * block.longest + block.error * (length + error) + ROUNDING * length * block.longest
 
-    def rough(self, parts: Sequence[tuple[Block, Ints | None]]) -> Products:
-        """The products in eight bits with the vectors at some places of blocks, or all, one block after the other."""
-        from simsimd import cdist
+    def rough(self, parts: Sequence[tuple[Block, Ints | None]], *, heads: bool = False) -> Products:
+        """The products in eight bits with the vectors at some places of blocks, or all, one block after the other.
 
-        query, scale, _ = self._rough
-        ends = np.cumsum([len(block if places is None else places) for block, places in parts]).tolist()
-        products = np.empty(ends[-1], dtype=np.float32)
+        With `heads`, the products with the heads of the vectors alone.
+        """
+        counts = [len(block if places is None else places) for block, places in parts]
+        starts = np.cumsum([0, *counts]).tolist()
+        products = np.empty(starts[-1], dtype=np.float32)
         pieces = [
-            (block, places, end - count, start)
-            for (block, places), end in zip(parts, ends, strict=True)
-            for count in (len(block if places is None else places),)
-            for start in range(0, count, PIECE_ROWS)
+            (block, places, slice(at, min(at + PIECE_ROWS, count)), start)
+            for (block, places), count, start in zip(parts, counts, starts, strict=False)
+            for at in range(0, count, PIECE_ROWS)
         ]
 
-        def multiply(block: Block, places: Ints | None, first: int, start: int) -> None:
-            piece: Any = slice(start, start + PIECE_ROWS)
-            chosen = piece if places is None else places[piece]
-            whole = np.asarray(cdist(query, block.codes[chosen], "dot")).ravel()
-            out = products[first + start : first + start + len(whole)]
-            np.multiply(whole, block.scales[chosen] * scale, out=out, casting="unsafe")
+        def multiply(block: Block, places: Ints | None, piece: slice, start: int) -> None:
+            chosen: Any = piece if places is None else places[piece]
+            out = products[start + piece.start : start + piece.stop]
+            self._multiply(block, chosen, 0, out)
+            if not heads:
+                self._multiply(block, chosen, 1, out)
 
         share(multiply, pieces, shared=len(products) >= SHARED_ROWS)
         return products
+
+    def add_tails(self, block: Block, places: Ints | None, products: Products) -> None:
+        """Add the products with the tails of some vectors to those with their heads."""
+        self._multiply(block, places, 1, products)
+
+    def _multiply(self, block: Block, chosen: Any, half: int, out: Products) -> None:
+        """Set products with the heads of vectors, or add those with their tails."""
+        from simsimd import cdist
+
+        turned, codes = self._turned(block.axes), (block.head, block.tail)[half]
+        if not codes.shape[1]:
+            return
+        whole = np.asarray(cdist(turned[half], codes[chosen], "dot")).ravel()
+        scales = block.scales[half][chosen] * turned[2][half, 0]
+        if half:
+            out += whole * scales
+        else:
+            np.multiply(whole, scales, out=out, casting="unsafe")
 
     def exactly(self, vectors: Matrix) -> NDArray[np.float64]:
         """The products in double precision, so that none depends on the others in the matrix."""

@@ -22,7 +22,7 @@ import numpy as np
 from recollect.analysis import CONTENT, ENTRY_BYTES, TERM, WORD, Analyzer, term_hash, word_hashes
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
-from recollect.ranking import Statement, is_statement
+from recollect.ranking import is_statement
 from recollect.stores.database import TITLE_WEIGHT
 from recollect.stores.sqlite.arrays import Array, map_arrays, read_pieces, write_arrays
 from recollect.types.records import MOST_LINES, default_origin
@@ -157,19 +157,15 @@ class Segment:
         end = bisect_right(range(len(starts) - 1), sought, first, key=head)
         return bytes(data[starts[first] : starts[end]]).decode("utf-8", "replace").split("\n")[:-1]
 
-    def statements(self, places: Array) -> list[Statement]:
-        """The statements that the records at some places make."""
-        starts, sizes = self.word_starts[places], self.word_starts[places + 1] - self.word_starts[places]
-        ends = np.cumsum(sizes)
+    def words_at(self, places: Array) -> tuple[NDArray[np.uint32], Ints]:
+        """The different words of the statements at some places, one after the other, and how many each has."""
+        starts = self.word_starts[places]
+        sizes = self.word_starts[places + 1] - starts
         if self.number < 0:
-            words = self.words[np.arange(sizes.sum()) + np.repeat(starts - ends + sizes, sizes)]
-        else:
-            at, width = zip(starts.tolist(), sizes.tolist(), strict=True), self.words.itemsize
-            pieces = [(self.start + start * width, size * width) for start, size in at]
-            words = np.frombuffer(b"".join(read_pieces(self.number, pieces)), self.words.dtype)
-        joined, counts = words.tolist(), self.word_count[places].tolist()
-        spans = zip((ends - sizes).tolist(), ends.tolist(), counts, strict=True)
-        return [Statement(joined[start:end], count) for start, end, count in spans]
+            return self.words[np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)], sizes
+        width, at = self.words.itemsize, zip(starts.tolist(), sizes.tolist(), strict=True)
+        pieces = [(self.start + start * width, size * width) for start, size in at]
+        return np.frombuffer(b"".join(read_pieces(self.number, pieces)), self.words.dtype), sizes
 
 
 def rising(rows: Ints) -> tuple[Ints, Array | None]:

@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,8 @@ import numpy as np
 from recollect.dataclass import dataclass
 from recollect.stores.database import SqlSpaces
 from recollect.stores.rows import check_dimension, passage_hash, stored_pairs
-from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined
+from recollect.stores.sqlite.arrays import reached
+from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined, learned_axes
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import (
     COLD_ROWS,
@@ -30,9 +32,9 @@ from recollect.stores.sqlite.index import (
 )
 from recollect.stores.sqlite.manifest import WRITTEN_ROWS, due
 from recollect.stores.sqlite.rows import Connection, integers
-from recollect.stores.sqlite.segments import Ints
+from recollect.stores.sqlite.segments import Ints, Mask
 from recollect.stores.sqlite.views import View
-from recollect.stores.sqlite.visible import Scores, Visible, best, reached
+from recollect.stores.sqlite.visible import Scores, Visible, best
 from recollect.types import Filter, RankedList, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
 
@@ -44,6 +46,8 @@ DIGITS = 6  # of a cosine: records whose cosines differ less tie
 FEW = 2_000  # visible vectors of which all are compared exactly
 ALL_BELOW = 4  # times as many vectors as are wanted of which all are compared exactly
 SPARING_FROM = 200_000  # vectors of a store from which exact ones are read, not mapped: 300 MB with 384 dimensions
+MANY = 200_000  # visible vectors from which only those that are likely to be near are compared
+LIKELY, LIKELY_SHARE = 50, 0.01  # times as many as are wanted, at least this share: those whose heads are nearest
 GATHER_BELOW = 0.1  # the share of visible vectors below which copying them is faster than scanning all
 
 
@@ -87,14 +91,12 @@ class SqliteVectors(VectorIndex):
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         check_dimension(vector, self._space.dimension)
         with self._database.read() as connection:
-            visible, scan = self._index.visible(connection, where), Scan(vector)
-            stack, wanted = self._follow(connection), depth
-            parts = _Parts([part for part in self._parts(stack, visible) if part.count])
+            visible, stack, wanted = self._index.visible(connection, where), self._follow(connection), depth
             # Vectors that are not mapped are read one by one, so as few as possible are compared exactly.
-            few = FEW if stack.count < SPARING_FROM else ALL_BELOW * depth
-            products = parts.rough(scan) if parts.count > few else None
+            few = FEW if stack.count < SPARING_FROM else 0
+            parts = _Parts(Scan(vector), [part for part in self._parts(stack, visible) if part.count], few)
             while True:
-                positions, cosines = parts.best(scan, products, wanted)
+                positions, cosines = parts.best(wanted)
                 matches = best(self._database, visible.view, positions, cosines, depth, digits=DIGITS)
                 if len(matches.entries) >= depth or len(positions) == parts.count:
                     return matches
@@ -192,7 +194,7 @@ class SqliteVectors(VectorIndex):
         self, connection: Connection, stack: Stack, rows: Ints, write: Callable[[Block], Block] = lambda block: block
     ) -> Stack:
         """The stack with the vectors of rows as they are now; large blocks are written at once."""
-        state = state_of(connection)
+        state, many = state_of(connection), stack.count + len(rows) >= MANY
         for start in range(0, len(rows), BATCH_ROWS):
             part = rows[start : start + BATCH_ROWS]
             only, values = condition_of(part)
@@ -203,7 +205,9 @@ class SqliteVectors(VectorIndex):
             ).fetchall()
             found = np.array([row for row, _ in pairs], dtype=np.int64)
             gone = np.setdiff1d(part, found) if stack.blocks else found[:0]
-            block = block_of(found, joined((vector for _, vector in pairs), self._space.dimension), gone)
+            vectors = joined((vector for _, vector in pairs), self._space.dimension)
+            axes = learned_axes(vectors, stack.blocks) if many else None
+            block = block_of(found, vectors, gone, axes)
             stack = stack.plus(write(block) if len(block) >= WRITTEN_ROWS else block, 0, 0).condensed()
         return replace(stack, seq=state.seq, number=state.number)
 
@@ -295,41 +299,63 @@ class _Chosen:
 
 
 class _Parts:
-    """The visible vectors, block by block. A number counts them through."""
+    """The visible vectors, block by block, and how near they are. A number counts them through."""
 
-    def __init__(self, parts: Sequence[_Chosen]) -> None:
-        self._parts = parts
+    def __init__(self, scan: Scan, parts: Sequence[_Chosen], few: int) -> None:
+        self._scan, self._parts, self._few = scan, parts, few
         self._starts = np.cumsum([0, *(part.count for part in parts)])
         self.count = int(self._starts[-1])
 
-    def rough(self, scan: Scan) -> Products:
-        """Their products in eight bits."""
+    def best(self, wanted: int) -> tuple[Ints, Scores]:
+        """The positions and cosines of at least the `wanted` nearest, and of all that tie with the last of them."""
+        if self.count <= max(self._few, ALL_BELOW * wanted):
+            return self._exactly(self._parts)
+        numbers, products = self._likely(wanted) if self.count >= MANY else (None, self._rough)
+        # As many as are wanted reach the lowest of these cosines, so what cannot reach it is not among them.
+        first = reached(products, wanted)
+        positions, cosines = self._exactly(self._at(products >= first, numbers))
+        lowest = np.sort(cosines)[-wanted]
+        edge = lowest - 10.0**-DIGITS - max(self._scan.bound(part.block) for part in self._parts)
+        if numbers is not None:  # what is left is hardly ever nearer, and each is read from the disk
+            edge = max(edge, reached(products, 2 * wanted))
+        more = self._exactly(self._at((products >= edge) & (products < first), numbers))
+        positions, cosines = np.concatenate([positions, more[0]]), np.concatenate([cosines, more[1]])
+        # Below the edge only some were found. They must not take the places that duplicates leave.
+        whole = cosines.round(DIGITS) >= lowest.round(DIGITS)
+        return positions[whole], cosines[whole]
+
+    @cached_property
+    def _rough(self) -> Products:
+        return self._products(heads=False)
+
+    def _likely(self, wanted: int) -> tuple[Ints, Products]:
+        """Of very many vectors those whose heads are nearest: their numbers, and their products in eight bits."""
+        heads = self._products(heads=True)
+        likely = min(self.count, max(LIKELY * wanted, int(LIKELY_SHARE * self.count)))
+        numbers = np.flatnonzero(heads >= reached(heads, likely))
+        products, start = heads[numbers], 0
+        for part in self._at(None, numbers):
+            self._scan.add_tails(part.block, part.places, products[start : start + part.count])
+            start += part.count
+        return numbers, products
+
+    def _products(self, *, heads: bool) -> Products:
+        """The products of all in eight bits, or those of their heads."""
         # Copying a few vectors of a block is faster than scanning all of it.
-        few = [None if part.is_dense else part.places for part in self._parts]
-        products = scan.rough([(part.block, places) for part, places in zip(self._parts, few, strict=True)])
+        few = [(part.block, None if part.is_dense else part.places) for part in self._parts]
+        products = self._scan.rough(few, heads=heads)
         if not any(part.is_dense for part in self._parts):
             return products
         ends = np.cumsum([len(part.block) if part.is_dense else part.count for part in self._parts])
         split = zip(self._parts, np.split(products, ends[:-1]), strict=True)
         return np.concatenate([each[part.places] if part.is_dense else each for part, each in split])
 
-    def best(self, scan: Scan, products: Products | None, wanted: int) -> tuple[Ints, Scores]:
-        """The positions and cosines of at least the `wanted` nearest, and of all that tie with the last of them."""
-        if products is None or self.count <= ALL_BELOW * wanted:
-            return _exactly(scan, self._parts)
-        # As many as are wanted reach the lowest of these cosines, so what cannot reach it is not among them.
-        likely = reached(products, wanted)
-        positions, cosines = _exactly(scan, self._at(np.flatnonzero(products >= likely)))
-        lowest = np.sort(cosines)[-wanted]
-        edge = lowest - 10.0**-DIGITS - max(scan.bound(part.block) for part in self._parts)
-        more = _exactly(scan, self._at(np.flatnonzero((products >= edge) & (products < likely))))
-        positions, cosines = np.concatenate([positions, more[0]]), np.concatenate([cosines, more[1]])
-        # Below the edge only some were found. They must not take the places that duplicates leave.
-        whole = cosines.round(DIGITS) >= lowest.round(DIGITS)
-        return positions[whole], cosines[whole]
-
-    def _at(self, numbers: Ints) -> list[_Chosen]:
-        """The vectors with some numbers, rising."""
+    def _at(self, chosen: Mask | None, numbers: Ints | None) -> list[_Chosen]:
+        """The chosen ones of the vectors with some numbers, rising; None stands for all."""
+        if chosen is not None:
+            numbers = np.flatnonzero(chosen) if numbers is None else numbers[chosen]
+        elif numbers is None:
+            return list(self._parts)
         bounds = numbers.searchsorted(self._starts).tolist()
         return [
             part.at(numbers[first:end] - start)
@@ -337,13 +363,12 @@ class _Parts:
             if first < end
         ]
 
-
-def _exactly(scan: Scan, parts: Sequence[_Chosen]) -> tuple[Ints, Scores]:
-    """The positions of vectors, and their exact products."""
-    if not parts:
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
-    vectors = np.concatenate([part.vectors() for part in parts])
-    return np.concatenate([part.positions() for part in parts]), scan.exactly(vectors)
+    def _exactly(self, parts: Sequence[_Chosen]) -> tuple[Ints, Scores]:
+        """The positions of vectors, and their exact products."""
+        if not parts:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        vectors = np.concatenate([part.vectors() for part in parts])
+        return np.concatenate([part.positions() for part in parts]), self._scan.exactly(vectors)
 
 
 def changed_rows(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,12 +146,24 @@ class View:
         ((segment, _, places),) = self.parts(self.find(np.array([row], dtype=np.int64)))
         return segment, int(places[0])
 
-    def statements(self, rows: Sequence[int]) -> list[Statement]:
-        """The statements of rows; one that is not here makes none."""
+    def statements(self, rows: Sequence[int], asked: Collection[int]) -> list[Statement]:
+        """The statements of rows; one that is not here makes none. `asked` are the words of a query, as hashes."""
         found = [Statement()] * len(rows)
-        for _, segment, places, here in self._places(np.array(rows, dtype=np.int64)):
-            for at, made in zip(here.tolist(), segment.statements(places), strict=True):
-                found[at] = made
+        parts = [
+            (here, *segment.words_at(places), segment.word_count[places])
+            for _, segment, places, here in self._places(np.array(rows, dtype=np.int64))
+        ]
+        if not parts or not asked:
+            return found
+        at, words, sizes, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+        sought, ends = np.array(sorted(asked), dtype=words.dtype), np.cumsum(sizes)
+        nearest = np.minimum(sought.searchsorted(words), len(sought) - 1)
+        matches = np.flatnonzero(sought[nearest] == words)
+        # Sums of square roots are equal for the same words, and for no others.
+        sums = np.bincount(ends.searchsorted(matches, side="right"), np.sqrt(words[matches]), len(sizes))
+        columns = zip(at.tolist(), sums.tolist(), lengths.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True)
+        for place, same, length, start, end in columns:
+            found[place] = Statement(same, length, partial(_listed, words, start, end))
         return found
 
     def plus(self, segment: Segment, seq: int) -> View:
@@ -177,6 +189,10 @@ class View:
     def unwritten(self) -> int:
         """How many rows are in memory only."""
         return sum(len(each) + len(each.gone) for each in self.segments if not each.file)
+
+
+def _listed(words: Array, start: int, end: int) -> list[int]:
+    return words[start:end].tolist()  # type: ignore[no-any-return]
 
 
 def stacked(segments: Sequence[Segment], seq: int) -> View:

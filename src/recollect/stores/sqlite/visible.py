@@ -15,7 +15,7 @@ from recollect.analysis import Analyzer, term_hash
 from recollect.dataclass import dataclass
 from recollect.querylang import has_phrase, is_word, needed_terms, term_of
 from recollect.stores.rows import all_of, distinct, from_row, micros
-from recollect.stores.sqlite.arrays import Array
+from recollect.stores.sqlite.arrays import Array, reached
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import DIALECT, Connection, integers
 from recollect.stores.sqlite.segments import NEVER, Ints, Mask, Segment
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CACHED_SETS = 32
-GROUPED = 16  # scores of which the highest is chosen before the best are looked for
 
 
 class Visible:
@@ -217,13 +216,6 @@ def _head(scores: Scores, count: int, margin: float, above: float) -> Ints:
     if len(scores) > count and (edge := reached(scores, count) - margin) > above:
         return np.flatnonzero(scores >= edge)
     return np.flatnonzero(scores > above)
-
-
-def reached(scores: NDArray[Any], count: int) -> Any:
-    """A value that at least `count` scores reach, and few more: so none below it is among the first `count`."""
-    highest = scores[: len(scores) // GROUPED * GROUPED].reshape(GROUPED, -1).max(axis=0)  # of groups
-    highest = highest if len(highest) > count else scores
-    return np.partition(highest, len(highest) - count)[len(highest) - count]
 
 
 def read_records(database: Database, rows: Sequence[int]) -> Mapping[int, Record]:
