@@ -105,3 +105,28 @@ def test_untrusted_source_is_used_if_the_others_have_no_weight(open_memory: Call
     assert verdict.stage == "trust"
     found = memory.search("备用钥匙在哪里", **verdict.change).results
     assert "train" in [result.record.id for result in found]
+
+
+CODE = [
+    "def read_config(path):\n    return json.loads(path.read_text())",
+    "def close_all(self):\n    for each in self._open:\n        each.close()",
+    "class LineReader(Reader):\n    size = 80",
+    "if (a[i] == b[j]) { count++; }",
+    "result = {key: value for key, value in rows if key}",
+]
+PROSE = [f"Heron number {number} (the grey one) stands in the pond and waits for a fish." for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "trust"), [(CODE, 2.0), (PROSE, 1.0), ([*CODE[:4], PROSE[0]], 2.0), ([*CODE[:3], *PROSE[:2]], 1.0)]
+)
+def test_meaning_counts_twice_among_code(memory: Memory, texts: list[str], trust: float):
+    """If four of the first five records by meaning are code, whose words are not those of a question."""
+    memory.add_many({"text": text} for text in texts)
+    answer = memory.search("how are settings read")
+    assert next(source.trust for source in answer.trace.sources if source.name == "vector") == trust
+    memory.add("read settings")
+    rrf = memory.search("how are settings read", fusion="rrf").results[0]
+    assert rrf.shares["vector"].contribution == pytest.approx(1 / (60 + rrf.shares["vector"].rank)), (
+        "only blend reads it"
+    )

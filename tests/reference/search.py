@@ -318,8 +318,11 @@ def vector_list(world: World, visible: Sequence[Record], text: str, depth: int, 
     query = world.embed(text)
     scored = [(r, round(dot(query, world.vectors[r.id]), 6)) for r in visible if r.id in world.vectors]
     ranking = best("vector", scored, depth)
-    first = ranking.hits[0][0].text[:500] if ranking.hits else text
-    ranking.trust = share * min(world.legibility(text), world.legibility(first) / 0.2)
+    texts = [record.text[:500] for record, _ in ranking.hits[:5]]
+    ranking.trust = share * min(world.legibility(text), world.legibility(texts[0] if texts else text) / 0.2)
+    code = [one for one in texts if sum(one.count(mark) for mark in "()[]{}<>=_;") / max(1, len(one)) > 0.03]
+    if code and len(code) / len(texts) >= 0.8:
+        ranking.trust *= 2
     return ranking
 
 
@@ -478,8 +481,16 @@ def by_total(rows: Sequence[Row], stage: str) -> list[Row]:
 
 
 def unclear(rows: Sequence[Row]) -> bool:
-    totals = sorted(row.total for row in rows)
-    return any(0 < high - low < NOISE for low, high in pairwise(totals))
+    """Whether two totals differ by rounding only, or are equal though they are made of different numbers."""
+
+    def made_of(row: Row) -> tuple[dict[str, float], dict[str, float]]:
+        return {source: amount for source, (_, _, amount) in row.shares.items()}, row.factors
+
+    pairs = pairwise(sorted(rows, key=lambda row: row.total))
+    return any(
+        0 < (gap := high.total - low.total) < NOISE or (not gap and made_of(low) != made_of(high))
+        for low, high in pairs
+    )
 
 
 def decayed(row: Row, moment: datetime, half_life_days: float | None) -> Row:

@@ -121,10 +121,10 @@ def small_sizes(place: str) -> Iterator[None]:
 
 
 def a_text(chance: random.Random) -> str:
-    """Few different texts, in several spellings; rarely one that is too long for a statement."""
+    """Few different texts, in several spellings, some as code; rarely one that is too long for a statement."""
     length = chance.choice((1, 2, 2, 3, 3, 4, 6)) if chance.random() < 0.97 else chance.choice((58, 60, 62, 200))
     text = " ".join(chance.choice(WORDS) for _ in range(length))
-    spellings = [text] * 4 + [text.upper(), text.title(), f"  {text}\n", text.replace(" ", "  ")]
+    spellings = [text] * 4 + [text.upper(), text.title(), f"  {text}\n", text.replace(" ", "  "), f"{text}();"]
     return chance.choice(spellings)
 
 

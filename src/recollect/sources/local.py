@@ -29,6 +29,9 @@ FEW = 300  # visible records: among far fewer, words count half as much as meani
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: at most a second on two cores
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
+READ_RECORDS, CODE_RECORDS = 5, 0.8  # records that are looked at, and the share of them that must be code
+CODE_SHARE = 0.03  # the share of brackets, underscores and the like in code; most prose has less than a third of it
+IN_CODE = 2.0  # how much meaning counts among code, whose words are not those of a question; see decision 070
 READABLE = 0.2  # legibility of a record from which on the model reads it: code has fewer letters a token than prose
 SPELLED_BY = 5  # records whose words show how a word that was searched for a misspelled one is spelled
 HALF = 0.5  # the trust below which meaning does not count where it would count in full
@@ -36,6 +39,7 @@ REFUSED_S = 60.0  # pause after vectors could not be stored: computing them agai
 REST = "`recollect embed` computes the rest"
 
 _WORDS = re.compile(r"[^\W\d_]+")
+_MARKS = re.compile(r"[()\[\]{}<>=_;]")
 _catching_up = threading.Lock()  # one search at a time: many at once must not all wait for the model
 _refused: WeakKeyDictionary[object, float] = WeakKeyDictionary()  # an index that could not store vectors → until when
 
@@ -191,13 +195,14 @@ class VectorSource:
         lag, share, warnings = _catch_up(serving, query, self.spelling.index if self.spelling else None)
         read_as = self._corrected(query, serving)
         corrected = replace(query, text=read_as) if read_as else query
-        ranked, legibility = _nearest(serving, serving.embedder.query(corrected.text), corrected)
+        ranked, texts = _nearest(serving, serving.embedder.query(corrected.text), corrected)
+        legibility = _legibility(serving, corrected, texts)
         warnings += _secret_warning(query, leaves=_is_remote(serving))
         if legibility < READABLE:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
         if share < HALF and not METHODS[query.ranking.fusion].by_trust:
             share = 0.0  # methods that do not read the trust leave out what has none
-        trust = legibility * share
+        trust = legibility * share * (IN_CODE if _are_code(texts) else 1.0)
         closeness = self.closeness(serving, query.deadline) if self.closeness and trust >= HALF else None
         strength = closeness.strength if closeness else None
         return replace(
@@ -250,8 +255,9 @@ class HydeSource:
                 raise
             warnings += (f"HyDE fell back to the question itself: {error.message}",)
             vector = serving.embedder.query(query.text)
-        ranked, legibility = _nearest(serving, vector, query)
-        return replace(ranked, trust=legibility, warnings=warnings, excerpt=_beginning)
+        ranked, texts = _nearest(serving, vector, query)
+        trust = _legibility(serving, query, texts)
+        return replace(ranked, trust=trust, warnings=warnings, excerpt=_beginning)
 
 
 def _is_remote(serving: ActiveSpace) -> bool:
@@ -267,14 +273,24 @@ def _secret_warning(query: Query, *, leaves: bool) -> tuple[str, ...]:
     return query_warning(query.text)
 
 
-def _nearest(serving: ActiveSpace, vector: Vector, query: Query) -> tuple[RankedList, float]:
-    """The records nearest to a vector, and how well the model reads the query and the best record."""
+def _nearest(serving: ActiveSpace, vector: Vector, query: Query) -> tuple[RankedList, list[str]]:
+    """The records nearest to a vector, and how the texts of the first ones begin."""
     ranked = serving.index.search(vector, query.filter, query.depth)
-    legibility = getattr(serving.embedder, "legibility", None)  # an isinstance with a Protocol takes 17 µs
-    if legibility is None:
-        return ranked, 1.0
-    best = ranked.entries[0].record.text[:READ_CHARACTERS] if ranked.entries else query.text
-    return ranked, min(legibility(query.text), legibility(best) / READABLE)
+    return ranked, [hit.record.text[:READ_CHARACTERS] for hit in ranked.entries[:READ_RECORDS]]
+
+
+def _legibility(serving: ActiveSpace, query: Query, texts: Sequence[str]) -> float:
+    """How well the model reads the query and the best record."""
+    legibility: Callable[[str], float] | None = getattr(serving.embedder, "legibility", None)
+    if legibility is None:  # an isinstance with a Protocol takes 17 µs
+        return 1.0
+    return min(legibility(query.text), legibility(texts[0] if texts else query.text) / READABLE)
+
+
+def _are_code(texts: Sequence[str]) -> bool:
+    """Whether nearly all of the texts are code."""
+    code = sum(len(_MARKS.findall(text)) > CODE_SHARE * len(text) for text in texts)
+    return code > 0 and code >= CODE_RECORDS * len(texts)
 
 
 def _covered(most: float, score: float) -> float:
