@@ -129,10 +129,11 @@ class PostgresContents(Contents):
         writer = self._keywords.writer.ahead(parts.values())
 
         def work(connection: Connection) -> None:
-            self.update_records(connection, parts, writer.by(self._keywords.lock_language(connection)))
-            # The records are locked by now: whoever has changed one of them has written an event.
+            # Writers that have begun end first, and later ones wait: then all of their events are visible.
+            connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
             present = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()
             contents.refuse_newer_events(present[0] if present else 0, newest)
+            self.update_records(connection, parts, writer.by(self._keywords.lock_language(connection)))
             new = self._new(connection, events)
             _insert_events(connection, new, self.places(connection, new), renumber=False)
             for seq, key, action, *_ in (part.values for part in new):
