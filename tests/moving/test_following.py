@@ -447,3 +447,15 @@ def test_vectors_that_were_deleted_are_followed(new_place: Name, new_file: Name,
         assert (other.coverage(), other.known(TEXTS[:4])) == ((0, 4), set())
         assert sorted(other.missing(9)) == sorted(TEXTS[:4])
     assert exported(there, tmp_path) == exported(old, tmp_path)
+
+
+def test_backup_is_restored_to_a_store_that_was_opened_before(rich: Path, new_schema: Name, tmp_path: Path) -> None:
+    """It has a model and a cached answer, and no records. All of it is one transaction."""
+    there = new_schema()
+    with opened(there, "hashing:64") as memory:
+        memory.search("heron")
+        memory.store.notes.put("k", "its own")
+    with opened(rich, "none") as memory:
+        memory.backup(tmp_path / "backup.zip")
+    moving.backups.restore(tmp_path / "backup.zip", there)
+    assert exported(there, tmp_path) == exported(rich, tmp_path)

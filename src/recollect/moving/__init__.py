@@ -13,7 +13,7 @@ from recollect.moving import exports, following
 from recollect.moving import format as export_format
 from recollect.moving.transfer import TRUTH, Moved, Steps, add_missing, batches
 from recollect.types import Change, Put, Store
-from recollect.types.parts import Snapshot, StoreSnapshot
+from recollect.types.parts import FIELDS, Snapshot, StoreSnapshot
 from recollect.types.records import default_origin
 
 __all__ = ["Moved", "copy", "export", "import_"]
@@ -47,26 +47,24 @@ def copy(
         with opened(target) as new:
             if old.contents.identity == new.contents.identity:
                 raise UsageError("both are the same store", hint="name another one to copy to")
-            return _copied(snapshot, new, dry_run=dry_run, merge=merge, verify=verify, steps=steps)
+            return _copied(snapshot, new, merge=merge, dry_run=dry_run, verify=verify, steps=steps)
 
 
-def _copied(source: StoreSnapshot, store: Store, *, dry_run: bool, merge: bool, verify: bool, steps: Steps) -> Moved:
-    with store.contents.snapshot() as before:
-        counts = before.counts()
-    if any(counts[kind] for kind in TRUTH):
-        changes = following.compare(source, store, dry_run=dry_run)
-        if not changes.own:
-            return following.follow(source, store, changes, dry_run=dry_run, verify=verify, steps=steps)
-        if not merge and not dry_run:
-            raise following.refusal(source, changes)
-        return add_missing(source, store.contents, merge=merge, dry_run=dry_run, steps=steps)
-    moved = add_missing(source, store.contents, merge=merge, dry_run=dry_run, steps=steps)
-    if dry_run or not any(counts[kind] for kind in following.STATES if kind != "meta"):
-        return moved
-    rest = following.follow(
-        source, store, following.compare(source, store), dry_run=dry_run, verify=verify, steps=steps
-    )
-    return replace(moved, not_copied={}, changed=rest.changed, removed=rest.removed)
+def _copied(source: StoreSnapshot, store: Store, *, merge: bool, dry_run: bool, verify: bool, steps: Steps) -> Moved:
+    with store.contents.snapshot() as present:
+        before = dict(present.counts())
+    first: Moved | None = None
+    if not any(before[kind] for kind in TRUTH):  # all in bulk, which is faster
+        first = add_missing(source, store.contents, merge=merge, dry_run=dry_run, steps=steps)
+        if dry_run or not any(before[kind] for kind in FIELDS if kind != "meta"):
+            return first
+    changes = following.compare(source, store, dry_run=dry_run)
+    if not changes.own:
+        later = following.follow(source, store, changes, dry_run=dry_run, verify=verify, steps=steps)
+        return replace(later, added=first.added, sha256=first.sha256) if first else later
+    if not merge and not dry_run:
+        raise following.refusal(source, changes)
+    return add_missing(source, store.contents, merge=merge, dry_run=dry_run, steps=steps)
 
 
 def export(source: Place, file: str | Path = exports.STANDARD, *, steps: Steps = lambda _: None) -> Moved:

@@ -121,8 +121,8 @@ class _Copying:
         self.purged = False
         self._spaces = {fingerprint for fingerprint, *_ in source.heads("space")}
         with store.contents.snapshot() as present:
-            counts = present.counts()
-        self._expected = sum(max(0, self.total[kind] - counts[kind]) for kind in ("history", "vector"))
+            self._before = dict(present.counts())
+        self._expected = sum(max(0, self.total[kind] - self._before[kind]) for kind in ("history", "vector"))
         self._progress = None if dry_run else steps("copying")
 
     @staticmethod
@@ -154,8 +154,7 @@ class _Copying:
 
     def lacks_records(self) -> bool:
         """Whether the target has other records than the source, though its history is the same: some without events."""
-        with self.store.contents.snapshot() as present:
-            return present.counts()["record"] != self.total["record"]
+        return self._before["record"] + self.added["record"] != self.total["record"]
 
     def _batches(self, heads: Sequence[Head]) -> Iterator[tuple[list[Part], list[Part]]]:
         """Events in their order, and with the first one of each record that record as it is now."""

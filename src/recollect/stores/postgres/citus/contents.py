@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -52,10 +51,8 @@ class ClusterContents(PostgresContents):
 
     def begin(self, connection: Connection) -> None:
         """Begin to read on every worker while nobody writes, so that all of them show one state. Then writers go on."""
-        with contextlib.ExitStack() as stack:
-            if not self._database.is_at_once:  # else nobody else can write
-                lock = stack.enter_context(self._database.connect())
-                lock.execute(f"BEGIN; LOCK TABLE {self._database.locked} IN SHARE MODE")
+        with self._database.connect() as lock:
+            lock.execute(f"BEGIN; LOCK TABLE {self._database.locked} IN SHARE MODE")
             super().begin(connection)
             connection.execute("SELECT count(*) FROM records")
 
