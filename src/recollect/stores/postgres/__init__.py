@@ -25,7 +25,7 @@ from recollect.stores.postgres.schema import migrate
 from recollect.stores.postgres.vectors import PostgresSpaces
 from recollect.stores.records import SqlChanges, SqlFiles
 from recollect.stores.rows import Condition
-from recollect.types import Scope
+from recollect.types import Filter, Scope
 
 MAX_REWRITE_BYTES = 64 * 1024 * 1024
 """Tables up to this size are rewritten to remove purged bytes, which takes about a second."""
@@ -76,6 +76,10 @@ class PostgresStore(SqlStore):
         view.files = SqlFiles(self._database, scope)
         view.joins = PostgresJoins(self._database, scope)
         return view
+
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
+        narrowed: tuple[Filter, str] | None = self._database.narrowed(where, error)
+        return narrowed
 
     def _place(self, connection: Connection) -> dict[str, Any]:
         server = connection.info.server_version
