@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 from support.cluster import Cluster, programs
-from support.postgres import Server
+from support.postgres import GRANTS, Server
 from support.tally import note
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.errors import RecollectError, StoreError
+from recollect.errors import Forbidden, RecollectError, StoreError
 from recollect.stores.postgres.citus.database import LOOK_SECONDS, NOT_SEARCHED
 from recollect.stores.postgres.citus.layout import distribute
-from recollect.types import Answer, Scope
+from recollect.types import Answer, Filter, Scope
 
 USERS = [f"user{number}" for number in range(8)]
 NODES = """
@@ -139,6 +139,47 @@ def test_killed_worker_of_the_global_records_does_not_end_searches_of_users_else
     assert alone.results[0].shares == expected.results[0].shares, "its statistics are of what it has read"
 
 
+def test_role_of_a_service_sees_its_scope_alone_while_the_worker_of_the_global_records_is_down(
+    cluster: Cluster,
+) -> None:
+    """Row-level security holds for what can be reached, too."""
+    distribute(cluster.url)
+    with Memory.open(cluster.url, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add("the heron of all")
+        for user in USERS:
+            memory.add(f"the heron of {user}", user=user)
+    down, (user, other, *_) = worker_of_the_global_records(cluster)
+    cluster.execute("CREATE ROLE service LOGIN")
+    for statement in filter(str.strip, GRANTS.format(schema="recollect", role="service").split(";")):
+        cluster.execute(statement)
+    place = cluster.url.replace("postgres@", "service@", 1)
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        view = memory.within(Scope(user))
+        assert texts(view, "heron") == {"the heron of all", f"the heron of {user}"}
+        down.kill()
+        answer = view.search("heron")
+        assert [result.record.text for result in answer.results] == [f"the heron of {user}"]
+        assert answer.trace.warnings == (NOT_SEARCHED,)
+        key = view.add("a heron at dawn").id
+        view.edit(key, text="a heron at noon")
+        newer = view.supersede(key, text="a heron at dusk").id
+        view.undo(newer)
+        view.forget(key)
+        view.undo(key)
+        assert (view.get(key).text, len(view.history(key))) == ("a heron at noon", 8)
+        with pytest.raises(Forbidden):
+            view.search("heron", user=other)
+        down.start()
+        wait_until(lambda: len(view.search("heron").results) == 3)
+
+
+def test_look_for_a_lost_shard_costs_nothing_while_all_is_well(place: str) -> None:
+    """No statement is sent."""
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        memory.close()
+        assert memory.store.narrowed(Filter(scope=Scope("ada"))) is None
+
+
 @contextlib.contextmanager
 def working(place: str, tasks: Sequence[Callable[[Memory, int], None]]) -> Iterator[list[BaseException]]:
     """Repeat each task in a thread with a memory of its own until the block ends; yields the errors."""
@@ -187,15 +228,21 @@ def test_users_elsewhere_notice_nothing_of_killed_workers_of_the_global_records(
     down, elsewhere = worker_of_the_global_records(cluster)
     found, acknowledged = list[Answer](), list[str]()
 
+    def of_user(memory: Memory, number: int) -> tuple[str, Memory]:
+        """A user, and the memory as a server gives it to that user, or as its owner has it."""
+        user = elsewhere[number // 2 % len(elsewhere)]
+        return user, memory.within(Scope(user)) if number % 2 else memory
+
     def search(memory: Memory, number: int) -> None:
-        user = elsewhere[number % len(elsewhere)]
-        view = memory.within(Scope(user)) if number % 2 else memory
+        user, view = of_user(memory, number)
         answer = view.search("heron", user=user)
         assert f"the heron of {user}" in {result.record.text for result in answer.results}
         found.append(answer)
 
     def write(memory: Memory, number: int) -> None:
-        acknowledged.append(memory.add(f"a reed, number {number}", user=elsewhere[number % len(elsewhere)]).id)
+        user, view = of_user(memory, number)
+        acknowledged.append(view.add(f"a reed, number {number}", user=user).id)
+        view.edit(acknowledged[-1], category="plant")
 
     def write_global(memory: Memory, number: int) -> None:
         with contextlib.suppress(RecollectError):

@@ -91,45 +91,44 @@ class ClusterDatabase(PostgresDatabase):
             return None
         if error is not None:
             with self._looking:  # others that have failed wait for the first one that looks
-                self._shared_is_lost = self._shared_is_lost or self._look()
+                self._shared_is_lost = self._shared_is_lost or self._look(where.scope)
         elif time.monotonic() >= self._look_at and self._looking.acquire(blocking=False):
             try:
-                self._shared_is_lost = self._look()
+                self._shared_is_lost = self._look(where.scope)
             finally:
                 self._looking.release()
         if not self._shared_is_lost:
             return None
-        visible, values = visible_to(where.scope)
         with self.read(where.scope) as connection:
-            rows = connection.execute(f'SELECT scope FROM scopes WHERE "user" IS NOT NULL AND {visible}', values)
-            own = tuple(number for (number,) in rows)
+            own = self.numbers(connection, where.scope, ' AND "user" IS NOT NULL')
         return (_with_numbers(where, own), NOT_SEARCHED) if own else None
 
-    def _look(self) -> bool:
-        """Whether the shard of the scopes that have no user cannot be reached. All of them are in one."""
+    def _look(self, scope: Scope) -> bool:
+        """Whether the records without a user that a caller can see cannot be reached."""
         try:
-            with self.read() as connection:
-                shared = connection.execute('SELECT scope FROM scopes WHERE "user" IS NULL LIMIT 1').fetchone()
-                if shared is not None:
-                    connection.execute("SELECT 1 FROM records WHERE scope = %s LIMIT 1", shared)
+            with self.read(scope) as connection:
+                shared = self.numbers(connection, scope, ' AND "user" IS NULL')
+                connection.execute("SELECT 1 FROM records WHERE scope = ANY(%s) LIMIT 1", (list(shared),))
         except Unreachable:
             return True
         except StoreError:  # whoever reads next gets the same error
             return False
         finally:
-            self._look_at = time.monotonic() + LOOK_SECONDS  # a server that hangs takes a while to fail
+            self._look_at = time.monotonic() + LOOK_SECONDS  # from now on: a server that hangs takes a while to fail
         return False
 
     @staticmethod
-    def numbers(connection: Connection, scope: Scope) -> tuple[int, ...]:
-        """The numbers of the scopes that a caller can see."""
+    def numbers(connection: Connection, scope: Scope, among: str = "") -> tuple[int, ...]:
+        """The numbers of the scopes that a caller can see, perhaps with a further condition."""
         condition, values = visible_to(scope)
-        rows = connection.execute(f"SELECT scope FROM scopes WHERE {condition} ORDER BY scope", values)
+        rows = connection.execute(f"SELECT scope FROM scopes WHERE {condition}{among} ORDER BY scope", values)
         return tuple(number for (number,) in rows)
 
     def with_ids(self, connection: Connection, ids: Sequence[str]) -> Condition:
         rows = connection.execute("SELECT scope, earlier FROM ids WHERE id = ANY(%s)", (list(ids),))
         scopes = {number for scope, earlier in rows for number in (scope, *(earlier or ()))}
+        if not scopes:  # Citus would ask every shard
+            return "false", []
         return "scope = ANY(%s) AND id = ANY(%s)", [sorted(scopes), list(ids)]
 
     def _prepare(self) -> str:
