@@ -188,13 +188,13 @@ _merge = click.option("--merge", is_flag=True, help="Add missing records to a st
 @click.argument("to", metavar="TO")
 @_dry_run
 @_merge
-@click.option("--verify", is_flag=True, help="Run again, read back everything, and not only what was changed.")
+@click.option("--verify", is_flag=True, help="In a later run too, read back everything, not only what was copied.")
 @json_flag
 def copy(from_: str, to: str, as_json: bool, merge: bool, **options: bool) -> int:
     """Copy the store FROM into the store TO: files, or URLs like postgresql://user@host/database.
 
-    FROM can be used meanwhile, and the copy can be interrupted. Run again, it brings TO up to date with FROM, unless
-    TO was changed by itself: then it is refused. What was copied is read back and compared.
+    FROM can be used meanwhile, and the copy can be interrupted. Run again, it brings TO up to date with FROM; if
+    somebody else has changed TO, it is refused. What was copied is read back and compared.
     """
     from recollect import moving
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from recollect.errors import FailedError, Overtaken, UsageError
 from recollect.moving import transfer
 from recollect.moving.format import to_line
-from recollect.moving.transfer import Comparison, Moved, Steps, is_full, verified, weight
+from recollect.moving.transfer import Moved, PartComparison, Steps, is_full, verified, weight
 from recollect.types import Store
 from recollect.types.parts import FIELDS, KEYS, Part, StoreSnapshot
 
@@ -31,7 +31,7 @@ Difference: TypeAlias = tuple[Head | None, Head | None]  # of a part in the sour
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class HistoryComparison:
     """What the histories of two stores say: events that the target lacks, and ids of records that it changed itself.
 
     `newest` is the number of the target's last event when the comparison began. At most `ROUND` events are listed if
@@ -43,7 +43,7 @@ class Changes:
     newest: int
 
 
-def compare(source: StoreSnapshot, store: Store, *, dry_run: bool = False) -> Changes:
+def compare(source: StoreSnapshot, store: Store, *, dry_run: bool = False) -> HistoryComparison:
     """Compare the histories of two stores."""
     newest = store.changes.newest()  # before the comparison: a later event is noticed when something is written
     missing, own = list[Head](), dict[str, None]()
@@ -56,10 +56,10 @@ def compare(source: StoreSnapshot, store: Store, *, dry_run: bool = False) -> Ch
                 own[new[1]] = None
             elif old is not None and (dry_run or len(missing) < ROUND):
                 missing.append(old)
-    return Changes(missing, own, newest)
+    return HistoryComparison(missing, own, newest)
 
 
-def refusal(source: StoreSnapshot, changes: Changes) -> UsageError:
+def refusal(source: StoreSnapshot, changes: HistoryComparison) -> UsageError:
     """The error for a target that was changed by itself: which of its records."""
     known = [part.values[0] for part in _found(source, (Part("record", (key,)) for key in changes.own))]
     return transfer.refusal(len(changes.own) - len(known), known)
@@ -84,7 +84,7 @@ def differences(kind: str, source: StoreSnapshot, target: StoreSnapshot) -> Gene
 
 
 def follow(
-    source: StoreSnapshot, store: Store, changes: Changes, *, dry_run: bool, verify: bool, steps: Steps
+    source: StoreSnapshot, store: Store, changes: HistoryComparison, *, dry_run: bool, verify: bool, steps: Steps
 ) -> Moved:
     """Bring a store up to date with its source. It can be interrupted at any time and run again."""
     copying = _Copying(source, store, steps, dry_run=dry_run)
@@ -106,7 +106,7 @@ def follow(
     if copying.purged and (warning := store.scrub()):
         moved = replace(moved, notes=(warning,))
     if verify:
-        nothing = Comparison(dict.fromkeys(FIELDS, 0))
+        nothing = PartComparison(dict.fromkeys(FIELDS, 0))
         moved = verified(source, store.contents, nothing, steps("checking"), moved)
     return moved
 
@@ -130,7 +130,7 @@ class _Copying:
         """The number of parts of each kind."""
         return {kind: parts[kind] for kind in FIELDS}
 
-    def follow_history(self, changes: Changes) -> None:
+    def follow_history(self, changes: HistoryComparison) -> None:
         """Store the records that have changed, each with the events that the target lacks."""
         while changes.missing:
             newest = changes.newest

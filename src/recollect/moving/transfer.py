@@ -48,7 +48,7 @@ class Moved:
         return {**fields, "kept": kept, "different": list(self.different), "notes": list(self.notes)}
 
 
-class Comparison:
+class PartComparison:
     """The parts of the source that the target has: how many are the same, and which records differ."""
 
     def __init__(self, target: Mapping[str, int]) -> None:
@@ -117,7 +117,7 @@ def add_missing(source: Snapshot, target: Contents, *, merge: bool, dry_run: boo
     """Add to the target what it lacks of the source. It can be interrupted at any time and run again."""
     total = dict(source.counts())
     with target.snapshot() as before:
-        comparison = Comparison(dict(before.counts()))
+        comparison = PartComparison(dict(before.counts()))
     if dry_run or any(comparison.target[kind] for kind in TRUTH):
         for batch in batches(source.parts(), steps("comparing"), total):
             for part, there in zip(batch, target.find(batch), strict=True):
@@ -180,7 +180,7 @@ def _agree(part: Part, there: Part | None) -> bool:
     return imported and part.values[: exports.ORIGIN] == there.values[: exports.ORIGIN]
 
 
-def _load(batch: list[Part], target: Contents, comparison: Comparison, total: Mapping[str, int]) -> None:
+def _load(batch: list[Part], target: Contents, comparison: PartComparison, total: Mapping[str, int]) -> None:
     """Load a batch of a kind that is not complete yet."""
     kind = batch[0].kind
     if comparison.same[kind] == total[kind]:
@@ -192,7 +192,7 @@ def _load(batch: list[Part], target: Contents, comparison: Comparison, total: Ma
 
 
 def verified(
-    source: Snapshot, target: Contents, comparison: Comparison, progress: Progress | None, plan: Moved
+    source: Snapshot, target: Contents, comparison: PartComparison, progress: Progress | None, plan: Moved
 ) -> Moved:
     """Read everything back. A part that differs from the source must be one that was not to be copied."""
     sums, not_copied = export_format.Sum(), dict.fromkeys(FIELDS, 0)
