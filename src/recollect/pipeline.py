@@ -113,7 +113,7 @@ class Pipeline:
         return start, [
             None
             if query.deadline is None and source.timeout is None
-            else self.executor.submit(copy_context().run, self._search, source, query)
+            else self.executor.submit(copy_context().run, self._search_aside, source, query)
             for source in self.sources
         ]
 
@@ -127,6 +127,13 @@ class Pipeline:
             _wait(source, future, query, start) if future else next(here)
             for source, future in zip(self.sources, futures, strict=True)
         ]
+
+    def _search_aside(self, source: Source, query: Query) -> RankedList:
+        """The same in a thread. If nobody waits any more when it fails, the store remembers what cannot be reached."""
+        ranked = self._search(source, query)
+        if (lost := _unreachable(ranked)) is not None:
+            self.narrowed(query.filter, lost)
+        return ranked
 
     def _search(self, source: Source, query: Query) -> RankedList:
         start = time.perf_counter()

@@ -459,3 +459,25 @@ def test_backup_is_restored_to_a_store_that_was_opened_before(rich: Path, new_sc
         memory.backup(tmp_path / "backup.zip")
     moving.backups.restore(tmp_path / "backup.zip", there)
     assert exported(there, tmp_path) == exported(rich, tmp_path)
+
+
+def test_index_of_an_interrupted_copy_is_built_by_the_next_one(rich: Path, new_schema: Name) -> None:
+    """All was copied when it ended, and the approximate indexes were not built yet."""
+    import psycopg
+
+    there = new_schema()
+
+    def ends(step: str) -> None:
+        if step == "indexing":
+            raise KeyboardInterrupt
+
+    def indexes() -> int:
+        with psycopg.connect(there.rpartition("&schema=")[0]) as connection:
+            found = "SELECT count(*) FROM pg_indexes WHERE schemaname = %s AND indexname LIKE %s"
+            return int(connection.execute(found, (there.rpartition("=")[2], "vectors_%_near")).fetchone()[0])
+
+    with pytest.raises(KeyboardInterrupt):
+        moving.copy(rich, there, steps=ends)
+    assert indexes() == 0
+    assert nothing(moving.copy(rich, there))
+    assert indexes() == 2

@@ -355,7 +355,7 @@ class Memory(Importer):
         answer = pipeline(query)
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
         missing = answer.trace.lag.get("vectors")  # of all records, as counted by the vector source
-        with contextlib.suppress(Unreachable):  # the answer is there, and what counts for more is not needed
+        with contextlib.suppress(Unreachable):  # the answer is there, only these numbers are not
             answer = with_left_out(answer, self.store) if for_model else answer
             if missing is None or (missing and self.caller is not None):
                 missing = self.embeddings.missing(self._visible())

@@ -101,8 +101,7 @@ def follow(
     )
     if dry_run:
         return moved
-    if any((*moved.added.values(), *moved.changed.values(), *moved.removed.values())):
-        store.contents.finish(steps("indexing"))
+    store.contents.finish(steps("indexing"))  # also if nothing has changed: an earlier run may have ended before
     if copying.purged and (warning := store.scrub()):
         moved = replace(moved, notes=(warning,))
     if verify:
