@@ -42,6 +42,8 @@ REPLAY_SECONDS = 2.0  # how long to wait for a replica to have a change before i
 class PostgresStore(SqlStore):
     """One schema of a PostgreSQL database: `postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
 
+    _database: PostgresDatabase
+
     def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
         self._database = PostgresDatabase(url, read_only=read_only)
         try:
@@ -78,8 +80,7 @@ class PostgresStore(SqlStore):
         return view
 
     def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
-        narrowed: tuple[Filter, str] | None = self._database.narrowed(where, error)
-        return narrowed
+        return self._database.narrowed(where, error)
 
     def _place(self, connection: Connection) -> dict[str, Any]:
         server = connection.info.server_version

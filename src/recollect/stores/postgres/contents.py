@@ -76,17 +76,15 @@ class PostgresContents(Contents):
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:
         """A snapshot on the main server: a replica may be behind."""
+        if self._database.row_security():
+            message = f"{self._database.address}: this role sees only the rows of one scope"
+            raise StoreError(message, hint="copy a store as the role that owns its tables")
         if self._database.is_at_once:  # what it has written is not visible to others yet
             with self._database.read() as connection:
                 yield self.snapshot_type(connection, self.selects)
             return
         with self._database.connect() as connection, translated(self._database.address):
             connection.execute("SET idle_in_transaction_session_timeout TO 0")  # writing the target may take long
-            if self._database.row_security(connection):
-                raise StoreError(
-                    f"{self._database.address}: this role sees only the rows of one scope",
-                    hint="copy a store as the role that owns its tables",
-                )
             self.begin(connection)
             yield self.snapshot_type(connection, self.selects)
             connection.rollback()

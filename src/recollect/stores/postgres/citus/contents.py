@@ -91,6 +91,8 @@ class ClusterContents(PostgresContents):
                     copy.write_row((row, number))
 
     def update_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
+        if not parts:
+            return
         table = ClusterRows(connection, writer)
         stored = table.lock([part.values[0] for part in parts])
         self.insert_records(connection, {each: parts[each] for each in parts if each.values[0] not in stored}, writer)

@@ -107,8 +107,8 @@ class ClusterDatabase(PostgresDatabase):
         """Whether the records without a user that a caller can see cannot be reached."""
         try:
             with self.read(scope) as connection:
-                shared = self.numbers(connection, scope, ' AND "user" IS NULL')
-                connection.execute("SELECT 1 FROM records WHERE scope = ANY(%s) LIMIT 1", (list(shared),))
+                if shared := self.numbers(connection, scope, ' AND "user" IS NULL'):
+                    connection.execute("SELECT 1 FROM records WHERE scope = ANY(%s) LIMIT 1", (list(shared),))
         except Unreachable:
             return True
         except StoreError:  # whoever reads next gets the same error
