@@ -9,6 +9,7 @@
     │   └── SupersessionCycle a record would come to supersede itself
     └── FailedError           the request was right, something it needs failed               exit 3
         ├── StoreError        the store cannot be opened, read or written
+        │   ├── Unreachable   a server that holds a part of the store does not answer
         │   └── Overtaken     a record was changed by another writer at the same time
         ├── ModelError        a model is missing, damaged or cannot be downloaded
         │   └── ModelMissing  a model is not on this machine, and may not be downloaded now
@@ -111,6 +112,10 @@ class FailedError(RecollectError, code="failed"):
 
 class StoreError(FailedError, code="store"):
     """The store cannot be opened, read or written."""
+
+
+class Unreachable(StoreError):
+    """A server that holds a part of the store does not answer."""
 
 
 class Overtaken(StoreError, code="overtaken"):

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from recollect.dataclass import dataclass
-from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
+from recollect.errors import LeftAlone, RecollectError, SearchFailed, SourceFailed, TimedOut, TooLong, Unreachable
 from recollect.fusion import METHODS, Ranking, combine
 from recollect.ranking import LOWEST_RANK, Evidence, confidence
 from recollect.types import (
@@ -21,6 +21,7 @@ from recollect.types import (
     Candidate,
     Columns,
     Contribution,
+    Filter,
     Hit,
     Pool,
     Query,
@@ -40,6 +41,8 @@ from recollect.types.records import micros
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
+TRIES = 3  # of a search, while a part of the store cannot be reached
+SOON_S = 1.0  # an error that comes within this time may have passed, as that of a server that is starting again
 MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error says best why it is late
 CHECKS = ("scope", "superseded")  # stages that check again what is shown
 CUTS = ("mmr", "limit")  # stages that shorten the list to the limit
@@ -53,7 +56,8 @@ class Pipeline:
     `absent` names sources that were requested and cannot run, with the reason: they appear in the trace. In a block of
     `reading`, all reads of the store share one snapshot. A source that may have to be left behind, because it or the
     query has a deadline, runs in a thread with a snapshot of its own. The others run here, one after the other, and
-    share one snapshot with the stages.
+    share one snapshot with the stages. `narrowed` (`Store.narrowed`) gives a filter for what can be reached, if a part
+    of the store cannot be; then the answer is made of that, with a warning.
     """
 
     sources: tuple[Source, ...]
@@ -61,12 +65,41 @@ class Pipeline:
     executor: Executor
     absent: tuple[tuple[str, str], ...] = ()
     reading: Callable[[], AbstractContextManager[None]] = nullcontext
+    narrowed: Callable[[Filter, Exception | None], tuple[Filter, str] | None] = lambda *_: None
 
     def __call__(self, query: Query) -> Answer:
         """Answer one query."""
-        start, begun = time.perf_counter(), self._begin(query)
-        with self.reading():
-            return self.answer(query, self._finish(query, begun), start)
+        start = time.perf_counter()
+        return self._answered_within(TRIES, self._narrower(query) or query, start)
+
+    def _answered_within(self, tries: int, query: Query, start: float) -> Answer:
+        """The answer. If a part of the store cannot be reached, the query is narrowed, or tried again."""
+        begun = self._begin(query)
+        try:
+            with self.reading():
+                lists = self._finish(query, begun)
+                lost = next(filter(None, map(_unreachable, lists)), None)
+                none_answered = all(ranked.error for ranked in lists)
+                again = self._again(query, lost, start, same=none_answered) if lost and tries > 1 else None
+                if again is None:
+                    return self.answer(query, lists, start)
+        except Unreachable as error:  # of a stage
+            again = self._again(query, error, start, same=True) if tries > 1 else None
+            if again is None:
+                raise
+        return self._answered_within(tries - 1, again, start)
+
+    def _again(self, query: Query, error: Unreachable, start: float, *, same: bool) -> Query | None:
+        """A narrower query to try after an error; with `same` this one, if the error came soon and may have passed."""
+        soon = time.perf_counter() - start < SOON_S
+        return self._narrower(query, error) or (query if same and soon else None)
+
+    def _narrower(self, query: Query, error: Unreachable | None = None) -> Query | None:
+        """A query for the records that can be reached, if others cannot be."""
+        if (narrowed := self.narrowed(query.filter, error)) is None:
+            return None
+        where, missing = narrowed
+        return replace(query, filter=where, notes=(*query.notes, missing))
 
     def ask(self, query: Query) -> list[RankedList]:
         """Every source's list, in the order of the sources; none is waited for beyond its deadline."""
@@ -80,7 +113,7 @@ class Pipeline:
         return start, [
             None
             if query.deadline is None and source.timeout is None
-            else self.executor.submit(copy_context().run, self._search, source, query)
+            else self.executor.submit(copy_context().run, self._search_aside, source, query)
             for source in self.sources
         ]
 
@@ -94,6 +127,13 @@ class Pipeline:
             _wait(source, future, query, start) if future else next(here)
             for source, future in zip(self.sources, futures, strict=True)
         ]
+
+    def _search_aside(self, source: Source, query: Query) -> RankedList:
+        """The same in a thread. If nobody waits any more when it fails, the store remembers what cannot be reached."""
+        ranked = self._search(source, query)
+        if (lost := _unreachable(ranked)) is not None:
+            self.narrowed(query.filter, lost)
+        return ranked
 
     def _search(self, source: Source, query: Query) -> RankedList:
         start = time.perf_counter()
@@ -317,6 +357,13 @@ class Judgment:
         """The probability that a document is relevant; None if no source that can judge has ranked it."""
         evidence = self.evidence(key)
         return round(confidence(*evidence), 6) if evidence else None
+
+
+def _unreachable(ranked: RankedList) -> Unreachable | None:
+    """The error of a part of the store. For a scoped caller it is behind one that says less."""
+    error = ranked.error
+    cause = error.__cause__ if isinstance(error, SourceFailed) else error
+    return cause if isinstance(cause, Unreachable) else None
 
 
 def _file_and_line(record: Record) -> tuple[str | None, int]:

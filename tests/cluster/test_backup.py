@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
-from moving.test_copy import exported, nothing
+from moving.test_copy import exported
 
 from recollect import Memory, moving
 from recollect.config import Settings
@@ -107,27 +109,44 @@ def test_backup_begins_when_no_write_runs(place: str) -> None:
         memory.add("a heron after that")
 
 
-def test_second_copy_takes_new_records_and_names_changed_ones(tmp_path: Path, place: str) -> None:
-    """A store that is moved to a cluster: what changed there since the first copy is not overwritten in silence."""
-    file = tmp_path / "old.db"
+def test_store_that_is_in_use_moves_to_a_cluster(tmp_path: Path, place: str) -> None:
+    """Copied while it is written to, and once more when its writers have stopped: then the cluster takes over."""
+    file, stop = tmp_path / "old.db", threading.Event()
+
+    def write() -> None:
+        chance = random.Random(18)
+        with Memory.open(file, embedder="hashing:64", settings=Settings()) as old:
+            while not stop.is_set():
+                key = f"r{chance.randrange(200)}"
+                with contextlib.suppress(UsageError):  # there may be no such record now
+                    match chance.randrange(6):
+                        case 0:
+                            old.forget(key, purge=chance.random() < 0.3)
+                        case 1:
+                            old.edit(key, text=f"a heron in other words {chance.random()}")
+                        case 2:
+                            old.undo(key)
+                        case _:
+                            old.add(f"a heron {chance.random()}", id=key, user=f"user{chance.randrange(5)}")
+
     with Memory.open(file, embedder="hashing:64", settings=Settings()) as old:
-        for key in ("stays", "edited", "forgotten"):
-            old.add(f"the heron that {key}", id=key, user="ada")
-        moving.copy(file, place)
-        assert nothing(moving.copy(file, place))
-        old.add("a new heron", id="new", user="bob")
-        assert moving.copy(file, place).added["record"] == 1
-        old.edit("edited", text="the heron in other words")
-        old.forget("forgotten")
-        old.add("the newest heron", id="newest", user="ada")
-        with pytest.raises(UsageError, match="2 that differ") as refused:
-            moving.copy(file, place)
-        assert "('edited', 'forgotten')" in str(refused.value)
-        moved = moving.copy(file, place, merge=True)
-    assert (set(moved.different), moved.added["record"]) == ({"edited", "forgotten"}, 1)
+        old.add_many({"text": f"the heron {n}", "id": f"r{n}", "scope": {"user": f"user{n % 5}"}} for n in range(150))
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        moved = [moving.copy(file, place) for _ in range(4)]
+    finally:
+        stop.set()
+        writer.join()
+    moved.append(moving.copy(file, place, verify=True))
+    assert sum(each.changed.get("record", 0) for each in moved) > 3
+    digests = {moving.export(each, tmp_path / "export.jsonl").sha256 for each in (file, place)}
+    assert digests == {moved[-1].sha256}
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as new:
-        texts = {result.record.text for result in new.search("heron", user="ada", limit=20).results}
-    assert texts == {"the heron that stays", "the heron that edited", "the heron that forgotten", "the newest heron"}
+        added = new.add("a heron of the cluster", user="user1")
+        assert new.search("cluster", user="user1").results[0].record.id == added.id
+    with pytest.raises(UsageError, match="1 that the source does not have"):
+        moving.copy(file, place)
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,21 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.cluster import Cluster, programs
-from support.postgres import Server
+from support.postgres import GRANTS, Server
 from support.tally import note
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.errors import RecollectError, StoreError
+from recollect.errors import Forbidden, RecollectError, StoreError
+from recollect.stores.postgres.citus.database import LOOK_SECONDS, NOT_SEARCHED
 from recollect.stores.postgres.citus.layout import distribute
+from recollect.types import Answer, Filter, Scope
 
 USERS = [f"user{number}" for number in range(8)]
 NODES = """
@@ -72,24 +75,198 @@ def test_killed_worker_concerns_its_own_users_alone(cluster: Cluster) -> None:
             assert found == {f"the heron of {user}", "a heron at dawn", "a heron at dusk"}
 
 
-def test_killed_worker_of_the_global_records_is_an_error_for_all_who_see_them(cluster: Cluster) -> None:
-    """Nobody gets an answer that silently lacks them; records of a user elsewhere can be written and read by id."""
+def worker_of_the_global_records(cluster: Cluster) -> tuple[Server, list[str]]:
+    """The worker that has the records without a user, and users whose records are on another one."""
+    users, port = by_worker(cluster), dict(cluster.execute(NODES))[None]
+    (down,) = (worker for worker in cluster.workers if cluster.ports[worker] == port)
+    return down, [user for worker, here in users.items() if worker is not down for user in here]
+
+
+def texts(memory: Memory, query: str, **options: Any) -> set[str]:
+    return {result.record.text for result in memory.search(query, **options).results}
+
+
+def test_killed_worker_of_the_global_records_does_not_end_searches_of_users_elsewhere(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Their own records are found, with a warning; who can see nothing else gets an error, and never an empty list."""
+    distribute(cluster.url)
+    with Memory.open(cluster.url, embedder="hashing:64", settings=Settings()) as memory:
+        shared = memory.add("the heron of all").id
+        memory.add("the heron of an agent", agent="planner")
+        ids = {user: memory.add(f"the heron of {user}", user=user).id for user in USERS}
+        down, elsewhere = worker_of_the_global_records(cluster)
+        user, view = elsewhere[0], memory.within(Scope(elsewhere[0], "planner"))
+        every = {"the heron of all", "the heron of an agent", f"the heron of {user}"}
+        assert texts(view, "heron") == every
+        down.kill()
+        for asked in (memory, view):
+            for sources in (["keyword"], ["vector"], None):
+                answer = asked.search("heron", user=user, agent="planner", sources=sources)
+                assert [result.record.id for result in answer.results] == [ids[user]]
+                assert answer.trace.warnings == (NOT_SEARCHED,)
+                assert {source.status for source in answer.trace.sources} == {"ok"}
+        alone = memory.search("heron", user=user, sources=["keyword"])
+        assert NOT_SEARCHED in view.recall("heron").warnings
+        for scope in ({}, {"user": "nobody"}, {"agent": "planner"}, {"any_scope": True}):
+            with pytest.raises(RecollectError, match="a worker of the cluster does not answer") as refused:
+                memory.search("heron", **scope)
+            assert "try again" in (refused.value.hint or "")
+        memory.add("a heron at dawn", user=user)
+        memory.edit(ids[user], text=f"the grey heron of {user}")
+        assert memory.get(ids[user]).text == f"the grey heron of {user}"
+        assert memory.history(ids[user])[-1].action == "update"
+        for refuses in (
+            lambda: memory.add("a heron of all"),
+            lambda: memory.get(shared),
+            lambda: memory.list(user=user),
+            lambda: memory.why_not("heron", ids[user], user=user),
+        ):
+            with pytest.raises(RecollectError, match="a worker of the cluster does not answer"):
+                refuses()
+        down.start()
+        wait_until(
+            lambda: (
+                texts(memory, "heron", user=user)
+                == {"the heron of all", f"the grey heron of {user}", "a heron at dawn"}
+            )
+        )
+        answer = memory.search("heron", user=user, agent="planner")
+        assert (len(answer.results), answer.trace.warnings) == (4, ())
+    with Memory.open(tmp_path / "alone.db", embedder="hashing:64", settings=Settings()) as single:
+        single.add(f"the heron of {user}", user=user)
+        expected = single.search("heron", user=user, sources=["keyword"])
+    assert alone.results[0].shares == expected.results[0].shares, "its statistics are of what it has read"
+
+
+def test_role_of_a_service_sees_its_scope_alone_while_the_worker_of_the_global_records_is_down(
+    cluster: Cluster,
+) -> None:
+    """Row-level security holds for what can be reached, too."""
     distribute(cluster.url)
     with Memory.open(cluster.url, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("the heron of all")
-        ids = {user: memory.add(f"the heron of {user}", user=user).id for user in USERS}
-        users, port = by_worker(cluster), dict(cluster.execute(NODES))[None]
-        (down,) = (worker for worker in cluster.workers if cluster.ports[worker] == port)
-        (elsewhere, *_) = (user for worker, here in users.items() if worker is not down for user in here)
-        down.kill()
         for user in USERS:
-            with pytest.raises(RecollectError, match="a worker of the cluster does not answer"):
-                memory.search("heron", user=user)
-        memory.add("a heron at dawn", user=elsewhere)
-        assert memory.get(ids[elsewhere]).text == f"the heron of {elsewhere}"
+            memory.add(f"the heron of {user}", user=user)
+    down, (user, other, *_) = worker_of_the_global_records(cluster)
+    cluster.execute("CREATE ROLE service LOGIN")
+    for statement in filter(str.strip, GRANTS.format(schema="recollect", role="service").split(";")):
+        cluster.execute(statement)
+    place = cluster.url.replace("postgres@", "service@", 1)
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        view = memory.within(Scope(user))
+        assert texts(view, "heron") == {"the heron of all", f"the heron of {user}"}
+        down.kill()
+        answer = view.search("heron")
+        assert [result.record.text for result in answer.results] == [f"the heron of {user}"]
+        assert answer.trace.warnings == (NOT_SEARCHED,)
+        key = view.add("a heron at dawn").id
+        view.edit(key, text="a heron at noon")
+        newer = view.supersede(key, text="a heron at dusk").id
+        view.undo(newer)
+        view.forget(key)
+        view.undo(key)
+        assert (view.get(key).text, len(view.history(key))) == ("a heron at noon", 8)
+        with pytest.raises(Forbidden):
+            view.search("heron", user=other)
         down.start()
-        found = {result.record.text for result in memory.search("heron", user=elsewhere).results}
-        assert found == {"the heron of all", f"the heron of {elsewhere}", "a heron at dawn"}
+        wait_until(lambda: len(view.search("heron").results) == 3)
+
+
+def test_look_for_a_lost_shard_costs_nothing_while_all_is_well(place: str) -> None:
+    """No statement is sent."""
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        memory.close()
+        assert memory.store.narrowed(Filter(scope=Scope("ada"))) is None
+
+
+@contextlib.contextmanager
+def working(place: str, tasks: Sequence[Callable[[Memory, int], None]]) -> Iterator[list[BaseException]]:
+    """Repeat each task in a thread with a memory of its own until the block ends; yields the errors."""
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def work(task: Callable[[Memory, int], None], number: int) -> None:
+        try:
+            with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+                while not stop.is_set():
+                    task(memory, number := number + 1)
+        except BaseException as error:  # noqa: BLE001  (the test looks at it)
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(task, 100_000 * number)) for number, task in enumerate(tasks)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield failures
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait as long as it may be remembered that a worker did not answer."""
+    end = time.monotonic() + LOOK_SECONDS + 2
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("clients", "kills"), [pytest.param(1, 2, id="short"), pytest.param(3, 8, id="long", marks=pytest.mark.torture)]
+)
+@pytest.mark.timeout(1200)
+def test_users_elsewhere_notice_nothing_of_killed_workers_of_the_global_records(
+    cluster: Cluster, clients: int, kills: int
+) -> None:
+    """They search and write without an error while that worker is killed and comes back; nothing is lost."""
+    distribute(cluster.url)
+    with Memory.open(cluster.url, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add("the heron of all")
+        for user in USERS:
+            memory.add(f"the heron of {user}", user=user)
+    down, elsewhere = worker_of_the_global_records(cluster)
+    found, acknowledged = list[Answer](), list[str]()
+
+    def of_user(memory: Memory, number: int) -> tuple[str, Memory]:
+        """A user, and the memory as a server gives it to that user, or as its owner has it."""
+        user = elsewhere[number // 2 % len(elsewhere)]
+        return user, memory.within(Scope(user)) if number % 2 else memory
+
+    def search(memory: Memory, number: int) -> None:
+        user, view = of_user(memory, number)
+        answer = view.search("heron", user=user)
+        assert f"the heron of {user}" in {result.record.text for result in answer.results}
+        found.append(answer)
+
+    def write(memory: Memory, number: int) -> None:
+        user, view = of_user(memory, number)
+        acknowledged.append(view.add(f"a reed, number {number}", user=user).id)
+        view.edit(acknowledged[-1], category="plant")
+
+    def write_global(memory: Memory, number: int) -> None:
+        with contextlib.suppress(RecollectError):
+            acknowledged.append(memory.add(f"a tide, number {number}").id)
+
+    with working(cluster.url, [search, write, write_global] * clients) as failures:
+        for _ in range(kills):
+            time.sleep(4)
+            down.kill()
+            time.sleep(4)
+            down.start()
+        time.sleep(LOOK_SECONDS + 2)
+    assert failures == []
+    warned = [NOT_SEARCHED in answer.trace.warnings for answer in found]
+    assert True in warned
+    assert not any(warned[-5:])
+    for answer, lacks in zip(found, warned, strict=True):
+        assert lacks != ("the heron of all" in {result.record.text for result in answer.results})
+    cluster.execute("SELECT recover_prepared_transactions()")
+    with Memory.open(cluster.url, embedder="hashing:64", settings=Settings()) as memory:
+        stored = {record.id for record in memory.store.records.get(acknowledged)}
+        assert [key for key in acknowledged if key not in stored] == []
+    numbers = {"searches": len(warned), "without global records": sum(warned), "acknowledged": len(acknowledged)}
+    note("killed worker of the global records", clients=clients, kills=kills, errors=0, **numbers)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_killed_restore_to_a_server_leaves_no_record(
     with Memory.open(path, embedder="hashing:64", settings=Settings()) as memory:
         memory.add_many({"text": f"heron {number} stands in the reeds"} for number in range(1_000))
     file = backup(path, tmp_path / "b.zip").backup.path
-    code = f"from recollect import moving; moving.BATCH_PARTS = 50\n{RESTORE}"
+    code = f"from recollect import moving; moving.transfer.BATCH_PARTS = 50\n{RESTORE}"
     longest, interrupted, counts = duration(start("-c", code, file, new_schema())), 0, set[int]()
     for _ in range(rounds):
         place = new_schema()

@@ -189,7 +189,7 @@ def test_failed_restore_to_another_kind_of_store_leaves_nothing(
     if kind.endswith("export"):
         pytest.importorskip("lancedb")
         file = backup(restore(file, f"lancedb://{tmp_path}/before").place, tmp_path / "export.zip").backup.path
-    monkeypatch.setattr(moving, "BATCH_PARTS", 50)
+    monkeypatch.setattr(moving.transfer, "BATCH_PARTS", 50)
     steps: list[str] = []
 
     def fails(step: str) -> Callable[[int, int], None] | None:

@@ -176,7 +176,7 @@ def test_killed_server_is_an_error_and_the_copy_continues(
     rich: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During a copy to it and from it; the next run completes it."""
-    monkeypatch.setattr(moving, "BATCH_PARTS", 50)
+    monkeypatch.setattr(moving.transfer, "BATCH_PARTS", 50)
     server = server_kit.Server.make(**server_kit.QUICK)
 
     def dies(step: str) -> Callable[[int, int], None] | None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -23,10 +23,11 @@ from support.timing import within
 
 from recollect import Memory
 from recollect.config import Settings, SourceSettings
-from recollect.errors import SearchFailed, SourceFailed, StoreError, TimedOut, UsageError
+from recollect.errors import SearchFailed, SourceFailed, StoreError, TimedOut, Unreachable, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.hashing import HashingEmbedder
-from recollect.types import Answer, SourceTrace, Trace
+from recollect.pipeline import Pipeline
+from recollect.types import Answer, Filter, Query, RankedList, Source, SourceTrace, Trace
 
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}
 SLACK_S = 0.25
@@ -530,3 +531,79 @@ def test_short_list_of_an_external_source_counts_fully(scene: Scene) -> None:
     scene.stand.ASK["team"] = lambda _: [{"id": "b", "text": "The boiler is from 1998, brand Vaillant.", "score": 0.9}]
     answer = memory.search("which brand is the boiler", limit=3)
     assert "team:b" in [result.record.id for result in answer.results]
+
+
+@dataclass
+class PartlyLost:
+    """A source of which a part cannot be reached: it answers a narrower filter, or after some failures."""
+
+    answering: Source
+    failures: int = 10
+    behind: type[Exception] | None = None
+    asked: int = 0
+    name: str = "keyword"
+    bounded: bool = False
+    timeout: float | None = None
+
+    def search(self, query: Query) -> RankedList:
+        """The list of the whole source, if only facts are asked for."""
+        self.asked += 1
+        if query.filter.kinds != ("fact",) and self.asked <= self.failures:
+            lost = Unreachable("a part does not answer", hint="try again")
+            if self.behind is None:
+                raise lost
+            raise self.behind("the store failed") from lost
+        return self.answering.search(query)
+
+
+def facts_only(where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
+    """As `Store.narrowed`: chunks cannot be reached."""
+    narrower = replace(where, kinds=("fact",)), "chunks were not searched"
+    return narrower if error is not None and where.kinds != ("fact",) else None
+
+
+def lossy(memory: Memory, narrowed: Any = facts_only, **options: Any) -> tuple[Pipeline, Query, PartlyLost]:
+    pipeline, query = memory.prepare("heron", sources=["keyword"])
+    source = PartlyLost(pipeline.sources[0], **options)
+    return replace(pipeline, sources=(source,), narrowed=narrowed), query, source
+
+
+@pytest.mark.parametrize("behind", [None, SourceFailed])
+def test_search_is_narrowed_to_what_can_be_reached(scene: Scene, behind: type[Exception] | None) -> None:
+    """Also for a scoped caller, whose errors say less; the answer says what is missing."""
+    pipeline, query, source = lossy(memory := scene.opened(), behind=behind)
+    answer = pipeline(query)
+    assert ids(answer) == ids(memory.search("heron", sources=["keyword"]))
+    assert answer.trace.warnings == ("chunks were not searched",)
+    assert (source.asked, answer.query.filter.kinds) == (2, ("fact",))
+
+
+def test_search_that_cannot_be_narrowed_is_tried_again_and_fails(scene: Scene) -> None:
+    """An error that passes is not seen; one that stays is raised as before."""
+    pipeline, query, source = lossy(scene.opened(), lambda *_: None, failures=1)
+    assert (ids(pipeline(query)) != [], source.asked) == (True, 2)
+    pipeline, query, source = lossy(scene.opened(filled=False), lambda *_: None)
+    with pytest.raises(SearchFailed, match="a part does not answer") as failed:
+        pipeline(query)
+    assert (source.asked, failed.value.hint) == (3, "try again")
+
+
+def test_search_is_not_tried_again_where_another_source_answers(scene: Scene) -> None:
+    """The lost one is named."""
+    pipeline, query, source = lossy(scene.opened(), lambda *_: None, name="lost")
+    answer = replace(pipeline, sources=(source, source.answering))(query)
+    assert (source.asked, traces(answer)["lost"].status) == (1, "failed")
+    assert ids(answer) != []
+
+
+def test_error_of_a_stage_narrows_the_search(scene: Scene) -> None:
+    """A stage may read records, too."""
+    pipeline, query, _ = lossy(scene.opened(), failures=0)
+
+    def reads(query: Query, candidates: Any) -> Any:
+        if query.filter.kinds != ("fact",):
+            raise Unreachable("a part does not answer")
+        return candidates
+
+    answer = replace(pipeline, stages=(("reads", reads), *pipeline.stages))(query)
+    assert answer.trace.warnings == ("chunks were not searched",)

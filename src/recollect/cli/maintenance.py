@@ -188,15 +188,17 @@ _merge = click.option("--merge", is_flag=True, help="Add missing records to a st
 @click.argument("to", metavar="TO")
 @_dry_run
 @_merge
+@click.option("--verify", is_flag=True, help="In a later run too, read back everything, not only what was copied.")
 @json_flag
-def copy(from_: str, to: str, dry_run: bool, merge: bool, as_json: bool) -> int:
+def copy(from_: str, to: str, as_json: bool, merge: bool, **options: bool) -> int:
     """Copy the store FROM into the store TO: files, or URLs like postgresql://user@host/database.
 
-    It can be interrupted and run again. At the end everything is read back and compared.
+    FROM can be used meanwhile, and the copy can be interrupted. Run again, it brings TO up to date with FROM; if
+    somebody else has changed TO, it is refused. What was copied is read back and compared.
     """
     from recollect import moving
 
-    moved = moving.copy(from_, to, dry_run=dry_run, merge=merge, steps=progress)
+    moved = moving.copy(from_, to, merge=merge, **options, steps=progress)
     return _emit_moved(moved, "copied", as_json, merge=merge)
 
 
@@ -306,11 +308,15 @@ def _emit_moved(moved: Moved, verb: str, as_json: bool, *, merge: bool = False) 
 
 
 def _print_moved(moved: Moved, verb: str) -> None:
-    same = {kind: moved.total[kind] - moved.added[kind] - moved.not_copied.get(kind, 0) for kind in moved.total}
+    other = (moved.added, moved.not_copied, moved.changed)
+    same = {kind: total - sum(each.get(kind, 0) for each in other) for kind, total in moved.total.items()}
     caches = {**moved.not_copied, "record": 0}
-    echo(f"would be {verb}: {_totals(moved.added)}" if moved.dry_run else f"{verb} {_totals(moved.added)}")
-    if _totals(same) != NOTHING:
-        echo(f"already there: {_totals(same)}")
+    would = "would be " if moved.dry_run else ""
+    echo(f"{would}{verb}{':' if would else ''} {_totals(moved.added)}")
+    numbers = {f"{would}brought up to date": moved.changed, f"{would}removed": moved.removed, "already there": same}
+    for words, totals in ((words, _totals(counts)) for words, counts in numbers.items()):
+        if totals != NOTHING:
+            echo(f"{words}: {totals}")
     if moved.different:
         echo(f"different in the target, and left as they are: {counted(len(moved.different), 'record')}")
         for record_id in moved.different[:NAMED_IDS]:

@@ -90,7 +90,7 @@ def assemble(
         from recollect.sources.external import Screened
 
         sources = [Screened(source) for source in sources]
-    return Pipeline(tuple(sources), stages, memory.executor, absent, store.reading), query
+    return Pipeline(tuple(sources), stages, memory.executor, absent, store.reading, store.narrowed), query
 
 
 def _sources(

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect.config.values import brief
-from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord, UsageError
+from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord, Unreachable, UsageError
 from recollect.memory.embeddings import Embeddings
 from recollect.memory.naming import Naming
 from recollect.memory.validation import (
@@ -282,12 +282,8 @@ class Writer(Naming):
         For a scoped caller, only a vector of a visible record with the same text is used again: the time that embedding
         takes must not reveal what other scopes have stored.
         """
-        visible = None
         records = [change.record for group in groups for change in group if isinstance(change, Put)]
-        if self.caller is not None:
-            folds = [record.text_hash for record in records]
-            duplicates = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=self.caller))
-            visible = {record.passage for record in duplicates.values()}
+        visible = None if self.caller is None else self._repeated(records, self.caller)
         embedded, vectors = list[str](), list[Change]()
         try:
             with contextlib.suppress(RecollectError):
@@ -303,6 +299,14 @@ class Writer(Naming):
             except RecollectError as error:
                 self.announce(f"stored without vectors: {error.message}")
         return stored
+
+    def _repeated(self, records: Sequence[Record], caller: Scope) -> set[str]:
+        """The passages of new records that visible records have, too; none while some of those cannot be reached."""
+        folds = [record.text_hash for record in records]
+        with contextlib.suppress(Unreachable):
+            same = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=caller))
+            return {record.passage for record in same.values()}
+        return set()
 
     def _apply(self, groups: Sequence[Sequence[Change]], vectors: Sequence[Change]) -> tuple[list[Record], bool]:
         """Apply changes with vectors, or alone if another space answers by now. Returns whether vectors were saved."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from recollect import config
 from recollect.config import Settings
-from recollect.errors import UsageError
+from recollect.errors import Unreachable, UsageError
 from recollect.memory.asking import read_query
 from recollect.memory.assembly import ExternalSources, Rerankers, Threads, assemble, logger, with_options
 from recollect.memory.changes import changes
@@ -353,12 +353,14 @@ class Memory(Importer):
         named |= {"limit": limit, "fetch_k": fetch_k, "sources": sources}
         pipeline, query = self.prepare(text, for_model=for_model, work=work, **named, **options)
         answer = pipeline(query)
-        answer = with_left_out(answer, self.store) if for_model else answer
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
         missing = answer.trace.lag.get("vectors")  # of all records, as counted by the vector source
-        if missing is None or (missing and self.caller is not None):
-            missing = self.embeddings.missing(self._visible())
-        return replace(answer, trace=replace(answer.trace, lag={"files": stale, "vectors": missing}))
+        with contextlib.suppress(Unreachable):  # the answer is there, only these numbers are not
+            answer = with_left_out(answer, self.store) if for_model else answer
+            if missing is None or (missing and self.caller is not None):
+                missing = self.embeddings.missing(self._visible())
+        lag = {"files": stale} | ({} if missing is None else {"vectors": missing})
+        return replace(answer, trace=replace(answer.trace, lag=lag))
 
     @traced("recall", recalled)
     def recall(self, text: str, *, tokens: int = RECALL_TOKENS, **options: Any) -> Recall:

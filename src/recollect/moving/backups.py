@@ -24,8 +24,9 @@ from recollect import moving, stores
 from recollect.config import BackupSettings, shown_place
 from recollect.disk import at_home
 from recollect.errors import FailedError, RecollectError, StoreError, UsageError, file_errors
-from recollect.moving import Place, Steps, archive, exports
+from recollect.moving import Place, archive, exports
 from recollect.moving.archive import EXPORT, STORE, Backup
+from recollect.moving.transfer import Steps
 from recollect.types import Store
 
 _DATED = re.compile(r".+-\d{4}-\d\d-\d\dT\d{6}Z(-\d+)?\.zip")  # the names that `dated` gives

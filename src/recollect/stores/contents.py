@@ -1,15 +1,16 @@
 """All that a SQL store holds, read and written part by part."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from recollect.dataclass import dataclass
-from recollect.errors import StoreError
+from recollect.errors import Overtaken, StoreError
 from recollect.ranking import fold_hash
 from recollect.stores.database import SqlKeywords
 from recollect.stores.rows import Dialect, analyzer_of, meta, passage_hash, set_meta
-from recollect.types.parts import FIELDS, MOVED_META, Part, Snapshot
+from recollect.types import Scope
+from recollect.types.parts import FIELDS, HEADS, MOVED_META, Part, StoreSnapshot
 from recollect.types.records import passage_of
 
 TABLES = {  # kinds whose fields are the columns of a table
@@ -23,6 +24,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {  # the columns of each kind's key, wit
     "root": {"root": "text"}, "ingested": {"digest": "text"},
     "join": {"source": "text", "id": "text", "scope": "text"}, "note": {"key": "text"},
 }  # fmt: skip
+
+SCOPE = ("user", "agent", "session")  # the fields of a record's scope
 
 _RECORD = {"user": '"user"', "purged": "length(passage) = 0"}
 
@@ -39,7 +42,7 @@ def selects(dialect: Dialect, vectors: str) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True)
-class SqlSnapshot(Snapshot):
+class SqlSnapshot(StoreSnapshot):
     """Reads through one connection in one transaction."""
 
     connection: Any
@@ -54,9 +57,19 @@ class SqlSnapshot(Snapshot):
             for row in self.rows(kind):
                 yield part_of(kind, row)
 
-    def rows(self, kind: str) -> Iterator[Sequence[Any]]:
-        """The rows of one kind, by rising key."""
-        yield from self.connection.execute(f"{self.selects[kind]} ORDER BY {', '.join(KEYS[kind])}")
+    def heads(self, kind: str) -> Generator[tuple[Any, ...], None, None]:
+        short = HEADS[kind] < len(FIELDS[kind])
+        for row in self.rows(kind, short=short):
+            yield tuple(row) if short else part_of(kind, row).values
+
+    def rows(self, kind: str, *, short: bool = False) -> Iterator[Sequence[Any]]:
+        """The rows of one kind, by rising key; `short` ones have the columns of `HEADS` alone."""
+        yield from self.connection.execute(f"{self.select(kind, short=short)} ORDER BY {', '.join(KEYS[kind])}")
+
+    def select(self, kind: str, *, short: bool) -> str:
+        """The statement that selects a kind; `short`: the columns of `HEADS` alone."""
+        columns, source = self.selects[kind].split(" FROM ", 1)
+        return f"{', '.join(columns.split(', ')[: HEADS[kind]])} FROM {source}" if short else self.selects[kind]
 
 
 def part_of(kind: str, row: Sequence[Any]) -> Part:
@@ -70,6 +83,11 @@ def part_of(kind: str, row: Sequence[Any]) -> Part:
     elif kind == "history":
         values[4] = {} if values[4] == "{}" else json.loads(values[4])
     return Part(kind, tuple(values))
+
+
+def scope_of(part: Part) -> Scope:
+    """The scope of a record."""
+    return Scope(*(part.values[FIELDS["record"].index(name)] for name in SCOPE))
 
 
 def columns_of(part: Part) -> dict[str, Any]:
@@ -92,6 +110,30 @@ def load_meta(connection: Any, parts: Sequence[Part], keywords: SqlKeywords) -> 
         keywords.store_language(connection, analyzer_of(values["language"]))
     if "space" in values and meta(connection, "space") is None:
         set_meta(connection, "space", values["space"])
+
+
+def update_meta(connection: Any, parts: Sequence[Part], keywords: SqlKeywords) -> None:
+    """Set the language and the space that searches use."""
+    for name, value in (part.values for part in parts):
+        if name == "language":
+            keywords.store_language(connection, analyzer_of(value))
+        else:
+            set_meta(connection, name, value)
+
+
+def update_rows(connection: Any, parts: Sequence[Part], gone: Sequence[Part]) -> None:
+    """Store parts of a kind that has a table of its own, in place of those with the same keys; delete others."""
+    kind = (*parts, *gone)[0].kind
+    same = " AND ".join(f"{column} = %s" for column in KEYS[kind])
+    connection.cursor().executemany(f"DELETE FROM {TABLES[kind]} WHERE {same}", [part.key for part in (*parts, *gone)])
+    if parts:
+        insert_rows(connection, parts)
+
+
+def refuse_newer_events(present: int, newest: int) -> None:
+    """Refuse to update a store that has events after the number `newest`: somebody else has changed it."""
+    if present > newest:
+        raise Overtaken("the target was changed by another process at the same time", hint="run it again")
 
 
 def check_dimensions(parts: Sequence[Part], dimensions: Mapping[str, int]) -> None:

@@ -133,6 +133,9 @@ class SqlStore(ABC):
                 "keyword_lag": self.keywords.lag(connection),
             }
 
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
+        return None
+
     @abstractmethod
     def _place(self, connection: Any) -> dict[str, Any]:
         """Where the store is, which engine keeps it, and its bytes."""

@@ -1,6 +1,6 @@
 """All that a store holds as parts of a few kinds, for copies, exports and backups."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -48,6 +48,12 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 KEYS: Mapping[str, int] = MappingProxyType({**dict.fromkeys(FIELDS, 1), "vector": 2, "join": 3})
 """How many of the first fields are the key; parts of a kind are ordered by it."""
 
+HEADS: Mapping[str, int] = MappingProxyType(
+    {**{kind: len(fields) for kind, fields in FIELDS.items()}, "history": 4, "vector": 2}
+)
+"""How many of the first fields tell whether two stores have the same part: all, but not the large ones of an event or
+a vector."""
+
 MOVED_META = ("language", "space")
 """The store's own values that are copied: its language, and its active vector space. All others are derived."""
 
@@ -62,6 +68,16 @@ class Snapshot(Protocol):
         """All parts: the kinds in their order, those of a kind by rising key."""
 
 
+class StoreSnapshot(Snapshot, Protocol):
+    """The same of an open store, of which single parts can be read."""
+
+    def heads(self, kind: str) -> Generator[tuple[Any, ...], None, None]:
+        """The first values of each part of a kind, as many as `HEADS` says, by rising key."""
+
+    def find(self, parts: Sequence[Part]) -> list[Part | None]:
+        """The same as `Contents.find`; of these parts only the fields of `HEADS` are used."""
+
+
 class Contents(Protocol):
     """Reads and writes all that a store holds, forgotten and superseded records included."""
 
@@ -73,7 +89,7 @@ class Contents(Protocol):
     def name(self) -> str:
         """A name that the store keeps when its machine or server is restarted; another store has another one."""
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
+    def snapshot(self) -> AbstractContextManager[StoreSnapshot]:
         """The store as it is now."""
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
@@ -87,6 +103,19 @@ class Contents(Protocol):
 
         `renumber` gives events new numbers. The language is taken while there is no record, the active space while
         there is none.
+        """
+
+    def follow(self, records: Sequence[Part], events: Sequence[Part], *, newest: int) -> None:
+        """Store records in place of those with the same ids, new ones too, and add new events of theirs; all or none.
+
+        Vectors of texts that no record has any more are deleted, and a purge empties the details of earlier events. If
+        the store has an event with a higher number than `newest`, somebody else has changed it: Overtaken is raised.
+        """
+
+    def replace(self, parts: Sequence[Part], gone: Sequence[Part] = ()) -> None:
+        """Store parts of a kind without history in place of those with the same keys, and delete others; all or none.
+
+        The active vector space and the language are set.
         """
 
     def finish(self, progress: Progress | None = None) -> None:

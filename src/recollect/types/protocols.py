@@ -365,6 +365,13 @@ class Store(Protocol):
         A store that has no snapshots does nothing.
         """
 
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
+        """A filter for the records that can be reached, if others that `where` admits cannot be now, and which ones.
+
+        `error` is what a read with `where` has raised. Without one, the answer is what is known, at no cost if all was
+        well. None if there is nothing to narrow: all can be reached, or none. A store on one server returns None.
+        """
+
     def within(self, scope: Scope) -> Store:
         """The same store for one scope; a database with row-level security then enforces the scope itself."""
 

@@ -14,13 +14,12 @@ import apsw
 
 from recollect.errors import DISTRIBUTION, RecollectError, StoreError, UsageError
 from recollect.stores import StoreKind
-from recollect.stores.contents import SqlSnapshot
 from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
 from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.sqlite import SqliteKind, SqliteStore
-from recollect.stores.sqlite.contents import SqliteContents
+from recollect.stores.sqlite.contents import SqliteContents, SqliteSnapshot
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress, VectorSpace
 
@@ -90,7 +89,7 @@ class LanceContents(SqliteContents):
     file = None  # a copy of the file may lack vectors that an earlier version stored in LanceDB only
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[SqlSnapshot]:
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
         """The contents of the file. Vectors that an earlier version stored in LanceDB only are copied into it first."""
         for index in self._spaces.all():
             with contextlib.suppress(TableLost):

@@ -25,7 +25,7 @@ from recollect.stores.postgres.schema import migrate
 from recollect.stores.postgres.vectors import PostgresSpaces
 from recollect.stores.records import SqlChanges, SqlFiles
 from recollect.stores.rows import Condition
-from recollect.types import Scope
+from recollect.types import Filter, Scope
 
 MAX_REWRITE_BYTES = 64 * 1024 * 1024
 """Tables up to this size are rewritten to remove purged bytes, which takes about a second."""
@@ -41,6 +41,8 @@ REPLAY_SECONDS = 2.0  # how long to wait for a replica to have a change before i
 
 class PostgresStore(SqlStore):
     """One schema of a PostgreSQL database: `postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
+
+    _database: PostgresDatabase
 
     def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
         self._database = PostgresDatabase(url, read_only=read_only)
@@ -76,6 +78,9 @@ class PostgresStore(SqlStore):
         view.files = SqlFiles(self._database, scope)
         view.joins = PostgresJoins(self._database, scope)
         return view
+
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
+        return self._database.narrowed(where, error)
 
     def _place(self, connection: Connection) -> dict[str, Any]:
         server = connection.info.server_version

@@ -6,7 +6,7 @@ import contextlib
 import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import psycopg
@@ -21,11 +21,12 @@ from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
-from recollect.types import Progress, Record, Scope, VectorSpace
+from recollect.types import Progress, Record, VectorSpace
 from recollect.types.parts import Contents, Part
 
 INDEX_LOCK = 0x52434C56  # the advisory lock for building indexes, one for each schema
 FETCH_ROWS = 100  # rows that the cursor of a dump fetches at once: a text may be a megabyte
+FETCH_HEADS = 10_000  # the same for rows without texts and vectors
 
 _INDEX_SETTINGS = """
     SET lock_timeout TO 0;
@@ -45,7 +46,6 @@ class PostgresContents(Contents):
     """Dumps and loads one PostgreSQL store."""
 
     selects = contents.selects(DIALECT, "embeddings JOIN spaces USING (space)")
-    keys = contents.KEYS
     index_settings = _INDEX_SETTINGS
     create_space = staticmethod(create_space)
 
@@ -76,13 +76,15 @@ class PostgresContents(Contents):
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:
         """A snapshot on the main server: a replica may be behind."""
+        if self._database.row_security():
+            message = f"{self._database.address}: this role sees only the rows of one scope"
+            raise StoreError(message, hint="copy a store as the role that owns its tables")
+        if self._database.is_at_once:  # what it has written is not visible to others yet
+            with self._database.read() as connection:
+                yield self.snapshot_type(connection, self.selects)
+            return
         with self._database.connect() as connection, translated(self._database.address):
             connection.execute("SET idle_in_transaction_session_timeout TO 0")  # writing the target may take long
-            if self._database.row_security(connection):
-                raise StoreError(
-                    f"{self._database.address}: this role sees only the rows of one scope",
-                    hint="copy a store as the role that owns its tables",
-                )
             self.begin(connection)
             yield self.snapshot_type(connection, self.selects)
             connection.rollback()
@@ -92,10 +94,8 @@ class PostgresContents(Contents):
         connection.execute(BEGIN_READ)
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
-        if not parts:
-            return []
         with self._database.read() as connection:  # of the main server, which has what was just written
-            return _same_events(connection, parts) if parts[0].kind == "history" else self._by_key(connection, parts)
+            return self.snapshot_type(connection, self.selects).find(parts)
 
     def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
         if not parts:
@@ -126,6 +126,39 @@ class PostgresContents(Contents):
 
         self._database.write(work, notify=CHANNEL if parts[0].kind in ("record", "history") else "")
 
+    def follow(self, records: Sequence[Part], events: Sequence[Part], *, newest: int) -> None:
+        parts = {part: Record("", part.values[2], title=part.values[3]) for part in records}
+        writer = self._keywords.writer.ahead(parts.values())
+
+        def work(connection: Connection) -> None:
+            # Writers that have begun end first, and later ones wait: then all of their events are visible.
+            connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
+            present = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()
+            contents.refuse_newer_events(present[0] if present else 0, newest)
+            self.update_records(connection, parts, writer.by(self._keywords.lock_language(connection)))
+            new = self._new(connection, events)
+            _insert_events(connection, new, self.places(connection, new), renumber=False)
+            for seq, key, action, *_ in (part.values for part in new):
+                if action == "purge":
+                    named, values = self._database.with_ids(connection, [key])
+                    connection.execute(f"UPDATE history SET detail = '{{}}' WHERE {named} AND seq < %s", [*values, seq])
+
+        self._database.write(work, notify=CHANNEL)
+
+    def replace(self, parts: Sequence[Part], gone: Sequence[Part] = ()) -> None:
+        def work(connection: Connection) -> None:
+            match (*parts, *gone)[0].kind:
+                case "meta":
+                    contents.update_meta(connection, parts, self._keywords)
+                case "vector":
+                    _delete_vectors(connection, gone)
+                    if parts:
+                        self.load_vectors(connection, self._new(connection, parts))
+                case _:
+                    contents.update_rows(connection, parts, gone)
+
+        self._database.write(work)
+
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
         """Load all that the block loads in one transaction. The indexes are built after it."""
@@ -138,6 +171,7 @@ class PostgresContents(Contents):
         if self._database.is_at_once:  # indexes are built after the commit; the parts that are read back need a plan
             self._database.write(lambda connection: connection.execute("ANALYZE records, history, embeddings"))
             return
+        self._keywords.catch_up()
         self._keywords.merge_all()
         with self._database.connect() as connection, translated(self._database.address):
             connection.execute(self.index_settings)
@@ -158,24 +192,29 @@ class PostgresContents(Contents):
             connection.execute("VACUUM ANALYZE documents")
             connection.execute("ANALYZE records, history, blocks, embeddings, tallies")
 
-    def _by_key(self, connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
-        """The stored parts with the keys of these parts, which are of one kind."""
-        kind = parts[0].kind
-        keys = ", ".join(f"%s::{sql_type}[]" for sql_type in self.keys[kind].values())
-        rows: Iterable[Any] = connection.cursor(binary=True).execute(
-            f"{self.selects[kind]} AND ({', '.join(self.keys[kind])}) IN (SELECT * FROM unnest({keys}))",
-            [list(column) for column in zip(*(part.key for part in parts), strict=True)],
-        )
-        found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
-        stored = {part.key: part for part in found}
-        return [stored.get(part.key) for part in parts]
-
     def _new(self, connection: Connection, parts: Sequence[Part]) -> list[Part]:
-        return [part for part, stored in zip(parts, self._by_key(connection, parts), strict=True) if stored is None]
+        found = self.snapshot_type(connection, self.selects).by_key(parts)
+        return [part for part, stored in zip(parts, found, strict=True) if stored is None]
 
     def insert_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
         """Insert new records with their postings, tallies and vectors."""
         _insert_records(connection, parts, writer)
+
+    def update_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
+        """Store records in place of those with their ids, new ones too, with all that is derived from them."""
+        ids = [part.values[0] for part in parts]
+        places = "SELECT id, row, passage FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+        stored = {key: (row, passage) for key, row, passage in connection.execute(places, (ids,))}
+        new = {part: record for part, record in parts.items() if part.values[0] not in stored}
+        self.insert_records(connection, new, writer)
+        spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
+        for part, record in parts.items():
+            if part not in new:
+                row, scope = stored[part.values[0]][0], scope_number(connection, contents.scope_of(part))
+                updated = IndexedRecord(row, scope, record, writer.terms(record))
+                _update_record(connection, part, updated, writer, spaces)
+        for _, passage in stored.values():
+            connection.execute("SELECT drop_orphan(%s)", (passage,))
 
     def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
         """The row and the scope of the records that these events are of, by id."""
@@ -195,16 +234,35 @@ class PostgresContents(Contents):
 class PostgresSnapshot(contents.SqlSnapshot):
     """Fetches rows through a cursor of the server."""
 
-    def rows(self, kind: str) -> Iterator[Sequence[Any]]:
+    keys: ClassVar = contents.KEYS
+
+    def rows(self, kind: str, *, short: bool = False) -> Iterator[Sequence[Any]]:
         order = ", ".join(ascending(column, sql_type) for column, sql_type in contents.KEYS[kind].items())
-        cursor = self.connection.cursor(binary=True)
-        cursor.execute(f"DECLARE parts NO SCROLL CURSOR FOR {self.selects[kind]} ORDER BY {order}")
+        cursor, count = self.connection.cursor(binary=True), FETCH_HEADS if short else FETCH_ROWS
+        cursor.execute(f"DECLARE parts NO SCROLL CURSOR FOR {self.select(kind, short=short)} ORDER BY {order}")
         try:
-            while rows := cursor.execute(f"FETCH {FETCH_ROWS} FROM parts", prepare=False).fetchall():
-                yield from map(_unpacked, rows) if kind == "vector" else rows
+            while rows := cursor.execute(f"FETCH {count} FROM parts", prepare=False).fetchall():
+                yield from map(_unpacked, rows) if kind == "vector" and not short else rows
         finally:
             with contextlib.suppress(psycopg.Error):  # a lost connection has no cursor
                 cursor.execute("CLOSE parts")
+
+    def find(self, parts: Sequence[Part]) -> list[Part | None]:
+        if not parts:
+            return []
+        return _same_events(self.connection, parts) if parts[0].kind == "history" else self.by_key(parts)
+
+    def by_key(self, parts: Sequence[Part]) -> list[Part | None]:
+        """The stored parts with the keys of these parts, which are of one kind."""
+        kind = parts[0].kind
+        keys = ", ".join(f"%s::{sql_type}[]" for sql_type in self.keys[kind].values())
+        rows: Iterable[Any] = self.connection.cursor(binary=True).execute(
+            f"{self.selects[kind]} AND ({', '.join(self.keys[kind])}) IN (SELECT * FROM unnest({keys}))",
+            [list(column) for column in zip(*(part.key for part in parts), strict=True)],
+        )
+        found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
+        stored = {part.key: part for part in found}
+        return [stored.get(part.key) for part in parts]
 
 
 _SORTABLE = ((r"\x01", r"\x01\x02"), (r"\x10\x10", r"\x10\x11"), (r"\x100", r"\x01\x01"))
@@ -239,15 +297,18 @@ def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | N
     return [stored.get(number) for number in range(1, len(parts) + 1)]
 
 
+def _columns_of(part: Part) -> dict[str, Any]:
+    """The columns of a record that is loaded, without those of its scope, which is a number here."""
+    return {name: value for name, value in contents.columns_of(part).items() if name not in contents.SCOPE}
+
+
 def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
     """Insert new records with their postings, tallies and vectors."""
     if not parts:
         return
     rows = []
     for part, record in parts.items():
-        columns = contents.columns_of(part)
-        scope = Scope(*(columns.pop(name) for name in ("user", "agent", "session")))
-        rows.append((scope, columns, record, writer.terms(record)))
+        rows.append((contents.scope_of(part), _columns_of(part), record, writer.terms(record)))
     # In a fixed order, so that two transactions that create the same scopes do not deadlock.
     ordered = sorted({scope for scope, *_ in rows}, key=lambda scope: sorted(scope.as_dict().items()))
     scopes = {scope: scope_number(connection, scope) for scope in ordered}
@@ -266,6 +327,19 @@ def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer
             copy.write_row((each.row, each.scope, each.terms.length, list(counts), list(counts.values())))
     spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
     writer.add_derived(connection, stored, spaces)
+
+
+def _update_record(
+    connection: Connection, part: Part, updated: IndexedRecord, writer: IndexWriter, spaces: Sequence[int]
+) -> None:
+    """Store a record in place of the one in its row."""
+    columns = {**_columns_of(part), "scope": updated.scope, "length": updated.terms.length}
+    assignments = ", ".join(f"{name} = %s" for name in columns)
+    with connection.pipeline():
+        writer.remove(connection, updated.row, spaces)
+        connection.execute(f"UPDATE records SET {assignments} WHERE row = %s", [*columns.values(), updated.row])
+        if columns["forgotten_at"] is None:
+            writer.add(connection, [updated], spaces)
 
 
 def _insert_events(
@@ -303,3 +377,15 @@ def _load_vectors(connection: Connection, parts: Sequence[Part]) -> None:
     for fingerprint in {part.values[0] for part in parts}:
         passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
         connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))
+
+
+def _delete_vectors(connection: Connection, parts: Sequence[Part]) -> None:
+    """Delete vectors by the hashes of their texts. Records that have these texts stay, without a vector."""
+    for fingerprint, space in connection.execute("SELECT fingerprint, space FROM spaces").fetchall():
+        if passages := [part.values[1] for part in parts if part.values[0] == fingerprint]:
+            connection.execute("DELETE FROM embeddings WHERE space = %s AND passage = ANY(%s)", (space, passages))
+            connection.execute(
+                f"UPDATE vectors_{space} AS held SET vector = NULL, settled = false FROM records"
+                " WHERE held.scope = records.scope AND held.row = records.row AND passage = ANY(%s)",
+                (passages,),
+            )

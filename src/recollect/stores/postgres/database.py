@@ -19,7 +19,7 @@ from psycopg import errors as pg
 from psycopg import sql
 
 from recollect.config import parameters, shown_place
-from recollect.errors import NotContacted, StoreError, UsageError
+from recollect.errors import NotContacted, StoreError, Unreachable, UsageError
 from recollect.stores.database import Reading, SqlDatabase
 from recollect.stores.postgres.connections import (
     ADAPTERS,
@@ -33,7 +33,7 @@ from recollect.stores.postgres.connections import (
     run,
 )
 from recollect.stores.rows import Condition, Dialect
-from recollect.types import GLOBAL, Scope
+from recollect.types import GLOBAL, Filter, Scope
 
 T = TypeVar("T")
 
@@ -86,25 +86,26 @@ def translated(address: str, but: tuple[type[psycopg.Error], ...] = ()) -> Itera
             # The quoted part of an address may be a password.
             harmless = "query parameter" in message and "@" not in message
             message = message if harmless else re.sub('".*"', "a part of it", message)
-        explanation, hint = next(_explanations(error, message))
-        raise StoreError(f"{address}{explanation}: {message}", hint=hint) from error
+        kind, explanation, hint = next(_explanations(error, message))
+        raise kind(f"{address}{explanation}: {message}", hint=hint) from error
 
 
-def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[str, str]]:
+def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[type[StoreError], str, str]]:
     table = files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
     for failure in tomllib.loads(table)["failure"]:
         kinds = tuple(getattr(pg, name) for name in failure.get("errors", ()))
         fits = isinstance(error, kinds) if kinds else error.sqlstate is None
         if fits and re.search(failure.get("text", ""), message, re.IGNORECASE):
             numbers = {"WAIT_SECONDS": WAIT_SECONDS, "MAX_CONNECTIONS": MAX_CONNECTIONS}
-            yield f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
+            kind = Unreachable if failure.get("unreachable") else StoreError
+            yield kind, f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
     if isinstance(error, CONNECTION_LOST):
         hint = "check that the server runs, and try again; a change that was not confirmed was not half-written"
-        yield " cannot be reached", hint
+        yield StoreError, " cannot be reached", hint
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         hint = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
-        yield " is not the address of a server", hint
-    yield "", "`recollect doctor` may know more"
+        yield StoreError, " is not the address of a server", hint
+    yield StoreError, "", "`recollect doctor` may know more"
 
 
 @dataclass(slots=True)
@@ -311,6 +312,10 @@ class PostgresDatabase(SqlDatabase):
     def naming(self, scope: Scope | None, connection: Connection | None = None) -> list[Condition]:  # noqa: ARG002
         """Statements that name the scope of a transaction; its connection, if it has begun."""
         return [(set_scope(scope), ())]
+
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
+        """As `Store.narrowed`: one server has everything."""
+        return None
 
     def close(self) -> None:
         if not self._closed and self._pid == os.getpid():

@@ -12,7 +12,7 @@ from recollect.stores.rows import meta
 from recollect.stores.sqlite.database import Database, name_of
 from recollect.stores.sqlite.index import raise_epoch
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.records import EVENTS_OF, next_row
+from recollect.stores.sqlite.records import EVENTS_OF, drop_orphan, next_row
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress
@@ -25,7 +25,15 @@ _INSERT_VECTOR = (
     "INSERT OR IGNORE INTO embeddings (space, passage, vector)"
     " VALUES ((SELECT space FROM spaces WHERE fingerprint = ?), ?, ?)"
 )
+_PLACE = "SELECT id, row, passage FROM records WHERE id = ?"
 _INSERT_EVENT = "INSERT OR IGNORE INTO history (seq, id, action, at, detail, row) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class SqliteSnapshot(contents.SqlSnapshot):
+    """Finds each part by itself: a file is near."""
+
+    def find(self, parts: Sequence[Part]) -> list[Part | None]:
+        return [_stored(self.connection, part) for part in parts]
 
 
 class SqliteContents(Contents):
@@ -54,13 +62,13 @@ class SqliteContents(Contents):
         return self._database.place
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[contents.SqlSnapshot]:
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
         with self._database.read() as connection:
-            yield contents.SqlSnapshot(connection, _SELECTS)
+            yield SqliteSnapshot(connection, _SELECTS)
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
         with self._database.read() as connection:
-            return [_stored(connection, part) for part in parts]
+            return SqliteSnapshot(connection, _SELECTS).find(parts)
 
     def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
         if not parts:
@@ -72,14 +80,29 @@ class SqliteContents(Contents):
                 case "record":
                     _add_records(connection, parts)
                 case "history":
-                    _add_events(connection, parts, renumber)
+                    _add_events(connection, parts, renumber=renumber)
                 case "vector":
-                    contents.check_dimensions(
-                        parts, dict(connection.execute("SELECT fingerprint, dimension FROM spaces"))
-                    )
-                    connection.executemany(_INSERT_VECTOR, [part.values for part in parts])
+                    _add_vectors(connection, parts)
                 case _:
                     contents.insert_rows(connection, parts)
+
+    def follow(self, records: Sequence[Part], events: Sequence[Part], *, newest: int) -> None:
+        with self._database.write() as connection:
+            contents.refuse_newer_events(sequence(connection), newest)
+            _update_records(connection, records)
+            _add_events(connection, events, renumber=False)
+            _empty_details(connection, events)
+
+    def replace(self, parts: Sequence[Part], gone: Sequence[Part] = ()) -> None:
+        with self._database.write() as connection:
+            match (*parts, *gone)[0].kind:
+                case "meta":
+                    contents.update_meta(connection, parts, self._keywords)
+                case "vector":
+                    _delete_vectors(connection, gone)
+                    _add_vectors(connection, parts)
+                case _:
+                    contents.update_rows(connection, parts, gone)
 
     def finish(self, progress: Progress | None = None) -> None:
         """Bring the index up to date."""
@@ -115,7 +138,26 @@ def _add_records(connection: Connection, parts: Sequence[Part]) -> None:
         connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
 
-def _add_events(connection: Connection, parts: Sequence[Part], renumber: bool) -> None:
+def _update_records(connection: Connection, parts: Sequence[Part]) -> None:
+    """Store records in place of those with their ids. Their events, which follow, tell the index of the change."""
+    ids = [part.key for part in parts]
+    stored = {key: (row, passage) for key, row, passage in connection.executemany(_PLACE, ids)}
+    _add_records(connection, parts)
+    for part in parts:
+        if part.values[0] in stored:
+            row, columns = stored[part.values[0]][0], contents.columns_of(part)
+            connection.execute("DELETE FROM tags WHERE row = ?", (row,))
+            if columns["forgotten_at"] is None:
+                tags = [(tag, row) for tag in dict.fromkeys(columns["tags"])]
+                connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
+            columns["tags"] = json.dumps(columns["tags"])
+            places = ", ".join(f"{name} = ?" for name in columns)
+            connection.execute(f"UPDATE records SET {places} WHERE row = ?", (*columns.values(), row))
+    for _, passage in stored.values():
+        drop_orphan(connection, passage)
+
+
+def _add_events(connection: Connection, parts: Sequence[Part], *, renumber: bool) -> None:
     """Write events. One with a lower number than others comes late: then all texts are indexed again."""
     newest = sequence(connection)
     ids = [(part.values[1],) for part in parts]
@@ -129,4 +171,23 @@ def _add_events(connection: Connection, parts: Sequence[Part], renumber: bool) -
         events.append((None if renumber else seq, key, action, at, encoded, rows[key]))
     connection.executemany(_INSERT_EVENT, events)
     if not renumber and parts[0].values[0] <= newest:
+        raise_epoch(connection)
+
+
+def _empty_details(connection: Connection, events: Sequence[Part]) -> None:
+    """Empty the details before each event of a purge, as the purge has done."""
+    purges = [(part.values[1], part.values[0]) for part in events if part.values[2] == "purge"]
+    connection.executemany(f"UPDATE history SET detail = '{{}}' WHERE {EVENTS_OF} AND seq < ?", purges)
+
+
+def _add_vectors(connection: Connection, parts: Sequence[Part]) -> None:
+    contents.check_dimensions(parts, dict(connection.execute("SELECT fingerprint, dimension FROM spaces")))
+    connection.executemany(_INSERT_VECTOR, [part.values for part in parts])
+
+
+def _delete_vectors(connection: Connection, parts: Sequence[Part]) -> None:
+    """Nothing in the history says that vectors were deleted, so every index is built again."""
+    same = "space = (SELECT space FROM spaces WHERE fingerprint = ?) AND passage = ?"
+    connection.executemany(f"DELETE FROM embeddings WHERE {same}", [part.key for part in parts])
+    if parts:
         raise_epoch(connection)

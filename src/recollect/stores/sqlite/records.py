@@ -172,11 +172,16 @@ class _Rows(ledger.Table):
         self.connection.execute(_NOTE, (self.row(key), key, action, micros(now()), ledger.encoded(detail)))
 
     def drop_orphan(self, passage: bytes) -> None:
-        self.connection.execute(
-            "DELETE FROM embeddings WHERE space IN (SELECT space FROM spaces) AND passage = ?1"
-            " AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
-            (passage,),
-        )
+        drop_orphan(self.connection, passage)
+
+
+def drop_orphan(connection: Connection, passage: bytes) -> None:
+    """Delete the vectors of a text that no record has any more."""
+    connection.execute(
+        "DELETE FROM embeddings WHERE space IN (SELECT space FROM spaces) AND passage = ?1"
+        " AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
+        (passage,),
+    )
 
 
 def next_row(connection: Connection) -> int:

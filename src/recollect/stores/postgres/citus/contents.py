@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from recollect.stores import contents
 from recollect.stores.postgres.citus.database import scope_number
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
-from recollect.stores.postgres.citus.vectors import NOBODY, create_space
+from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, create_space
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
-from recollect.types import Record, Scope
+from recollect.stores.rows import passage_hash
+from recollect.types import Record
 from recollect.types.parts import Part
-
-KEYS = {**contents.KEYS, "record": {'id COLLATE "C"': "text"}}  # `records` has no other index by the id alone
 
 
 class ClusterSnapshot(PostgresSnapshot):
     """A vector that several scopes have is one part."""
+
+    keys: ClassVar = {**contents.KEYS, "record": {'id COLLATE "C"': "text"}}  # `records` has no other index by the id
 
     def counts(self) -> Mapping[str, int]:
         different = "SELECT count(*) FROM (SELECT DISTINCT space, passage FROM embeddings) AS every"
         row = self.connection.execute(different).fetchone()
         return {**super().counts(), "vector": row[0] if row else 0}
 
-    def rows(self, kind: str) -> Iterator[Sequence[Any]]:
+    def rows(self, kind: str, *, short: bool = False) -> Iterator[Sequence[Any]]:
         last: Any = None
-        for row in super().rows(kind):
+        for row in super().rows(kind, short=short):
             if kind != "vector" or row[:2] != last:
                 yield row
             last = row[:2]
@@ -39,7 +39,6 @@ class ClusterContents(PostgresContents):
     """Dumps and loads a distributed store."""
 
     selects = contents.selects(ClusterRows.dialect, "embeddings JOIN spaces USING (space)")
-    keys = KEYS
     index_settings = (  # all workers at once, each two indexes, of which each may need `maintenance_work_mem`
         "SET lock_timeout TO 0; SET citus.multi_shard_modify_mode TO parallel;"
         " SET citus.max_adaptive_executor_pool_size TO 2"
@@ -52,10 +51,8 @@ class ClusterContents(PostgresContents):
 
     def begin(self, connection: Connection) -> None:
         """Begin to read on every worker while nobody writes, so that all of them show one state. Then writers go on."""
-        with contextlib.ExitStack() as stack:
-            if not self._database.is_at_once:  # else nobody else can write
-                lock = stack.enter_context(self._database.connect())
-                lock.execute(f"BEGIN; LOCK TABLE {self._database.locked} IN SHARE MODE")
+        with self._database.connect() as lock:
+            lock.execute(f"BEGIN; LOCK TABLE {self._database.locked} IN SHARE MODE")
             super().begin(connection)
             connection.execute("SELECT count(*) FROM records")
 
@@ -64,8 +61,7 @@ class ClusterContents(PostgresContents):
             return
         columns = [contents.columns_of(part) for part in parts]
         records = list(parts.values())
-        names = ("user", "agent", "session")
-        scopes = [Scope(*(each[name] for name in names)) for each in columns]
+        scopes = list(map(contents.scope_of, parts))
         ordered = sorted(set(scopes), key=lambda scope: sorted(scope.as_dict().items()))
         numbers = {scope: scope_number(connection, scope) for scope in ordered}
         with connection.cursor().copy("COPY ids (id, scope) FROM STDIN") as copy:
@@ -93,6 +89,16 @@ class ClusterContents(PostgresContents):
             with connection.cursor().copy(f"COPY vectors_{space} (row, scope) FROM STDIN") as copy:
                 for row, number, _ in live:
                     copy.write_row((row, number))
+
+    def update_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
+        if not parts:
+            return
+        table = ClusterRows(connection, writer)
+        stored = table.lock([part.values[0] for part in parts])
+        self.insert_records(connection, {each: parts[each] for each in parts if each.values[0] not in stored}, writer)
+        orphans = [table.restate(part, record) for part, record in parts.items() if part.values[0] in stored]
+        table.drop_orphans(orphans)
+        adopt_vectors(connection, [passage_hash(record.passage) for record in parts.values()])
 
     def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
         ids = list({part.values[1] for part in events})

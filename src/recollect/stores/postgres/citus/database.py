@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from recollect.dataclass import dataclass
+from recollect.errors import StoreError, Unreachable
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.rows import find_scope
@@ -15,6 +18,13 @@ from recollect.stores.rows import Condition, Dialect, Located, visible_to
 from recollect.types import GLOBAL, Filter, Scope
 
 INSERT_ROWS = 100  # rows that one statement inserts
+
+LOOK_SECONDS = 3.0  # how long it is remembered that the shard of records without a user could not be reached
+
+NOT_SEARCHED = (
+    "records that belong to no user (global ones, and those of an agent or a session alone) were not searched:"
+    " the server that holds them does not answer now"
+)
 
 OWN = "scope = ANY(string_to_array(current_setting('recollect.scopes', true), ',')::integer[])"
 """Row-level security where no policy may have a subquery: the transaction lists the numbers of its scopes."""
@@ -46,6 +56,9 @@ class ClusterDatabase(PostgresDatabase):
         values = {field.name: getattr(DIALECT, field.name) for field in fields(DIALECT)}
         self.dialect = ClusterDialect(**{**values, "records": "records", "lock": "", "database": self})
         self.row_security()
+        self._looking = threading.Lock()
+        self._shared_is_lost = False
+        self._look_at = 0.0
 
     def naming(self, scope: Scope | None, connection: Connection | None = None) -> list[Condition]:
         """Row-level security on the workers has no table of scopes: the transaction lists the numbers of its own."""
@@ -68,18 +81,54 @@ class ClusterDatabase(PostgresDatabase):
             return where
         with self.read(where.scope) as connection:
             numbers = self.numbers(connection, where.scope)
-        return Located(**{field.name: getattr(where, field.name) for field in fields(where)}, numbers=numbers)
+        return _with_numbers(where, numbers)
+
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
+        """The scopes of the filter's user, while the shard of the scopes that have no user cannot be reached."""
+        if (error is None and not self._shared_is_lost) or where.scope.user is None:
+            return None
+        if where.any_scope or isinstance(where, Located):
+            return None
+        if error is not None:
+            with self._looking:  # others that have failed wait for the first one that looks
+                self._shared_is_lost = self._shared_is_lost or self._look(where.scope)
+        elif time.monotonic() >= self._look_at and self._looking.acquire(blocking=False):
+            try:
+                self._shared_is_lost = self._look(where.scope)
+            finally:
+                self._looking.release()
+        if not self._shared_is_lost:
+            return None
+        with self.read(where.scope) as connection:
+            own = self.numbers(connection, where.scope, ' AND "user" IS NOT NULL')
+        return (_with_numbers(where, own), NOT_SEARCHED) if own else None
+
+    def _look(self, scope: Scope) -> bool:
+        """Whether the records without a user that a caller can see cannot be reached."""
+        try:
+            with self.read(scope) as connection:
+                if shared := self.numbers(connection, scope, ' AND "user" IS NULL'):
+                    connection.execute("SELECT 1 FROM records WHERE scope = ANY(%s) LIMIT 1", (list(shared),))
+        except Unreachable:
+            return True
+        except StoreError:  # whoever reads next gets the same error
+            return False
+        finally:
+            self._look_at = time.monotonic() + LOOK_SECONDS  # from now on: a server that hangs takes a while to fail
+        return False
 
     @staticmethod
-    def numbers(connection: Connection, scope: Scope) -> tuple[int, ...]:
-        """The numbers of the scopes that a caller can see."""
+    def numbers(connection: Connection, scope: Scope, among: str = "") -> tuple[int, ...]:
+        """The numbers of the scopes that a caller can see, perhaps with a further condition."""
         condition, values = visible_to(scope)
-        rows = connection.execute(f"SELECT scope FROM scopes WHERE {condition} ORDER BY scope", values)
+        rows = connection.execute(f"SELECT scope FROM scopes WHERE {condition}{among} ORDER BY scope", values)
         return tuple(number for (number,) in rows)
 
     def with_ids(self, connection: Connection, ids: Sequence[str]) -> Condition:
         rows = connection.execute("SELECT scope, earlier FROM ids WHERE id = ANY(%s)", (list(ids),))
         scopes = {number for scope, earlier in rows for number in (scope, *(earlier or ()))}
+        if not scopes:  # Citus would ask every shard
+            return "false", []
         return "scope = ANY(%s) AND id = ANY(%s)", [sorted(scopes), list(ids)]
 
     def _prepare(self) -> str:
@@ -88,6 +137,10 @@ class ClusterDatabase(PostgresDatabase):
             "SET citus.multi_shard_modify_mode TO sequential; SET citus.propagate_set_commands TO local;"
             f" {super()._prepare()}"
         )
+
+
+def _with_numbers(where: Filter, numbers: tuple[int, ...]) -> Located:
+    return Located(**{field.name: getattr(where, field.name) for field in fields(where)}, numbers=numbers)
 
 
 def list_scopes(numbers: Sequence[int]) -> Condition:

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
+from recollect.stores.contents import columns_of, scope_of
 from recollect.stores.ledger import RecordState
 from recollect.stores.postgres.additions import Additions, lock_folds
 from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
@@ -26,6 +27,7 @@ from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
 from recollect.stores.rows import COLUMNS, Condition, Located, from_row, micros, passage_hash, reader, to_row
 from recollect.types import Change, Event, Filter, Put, Record, Scope, now
+from recollect.types.parts import Part
 from recollect.types.records import SaveVectors
 
 MERGE_CHANCE = 500  # one change in so many merges the new records of its scope into the blocks
@@ -40,6 +42,10 @@ _REPLACE = (
     f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{column} = %s' for column in COLUMNS)}, length = %s"
     " WHERE scope = %s AND row = %s"
 )
+
+_SPACES = "SELECT ARRAY(SELECT space FROM spaces ORDER BY space)"
+
+_LOCKED = "SELECT id, row, scope FROM ids WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
 
 _ERASE = (
     "UPDATE records SET text = '', title = '', category = NULL, tags = '{}', source = NULL, path = NULL,"
@@ -66,11 +72,10 @@ class ClusterRows(Rows):
 
     @staticmethod
     def preparation(changes: Sequence[Change]) -> list[Condition]:
-        places = "SELECT id, row, scope FROM ids WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
         return [
             lock_folds(merged_texts(changes)),
-            ("SELECT ARRAY(SELECT space FROM spaces ORDER BY space)", []),
-            (places, [list(set(ids_of(changes)))]),
+            (_SPACES, []),
+            (_LOCKED, [list(set(ids_of(changes)))]),
             *map(find_scope, scopes_of(changes)),
         ]
 
@@ -146,22 +151,54 @@ class ClusterRows(Rows):
         return None
 
     def replace(self, record: Record, before: Record) -> None:
-        row, (number, held) = self.row(record.id), self._place(record.id)
+        row, (_, held) = self.row(record.id), self._place(record.id)
         scope, terms = self._scope(record.scope), self.writer.terms(record)
         self._new_texts.discard(record.text_hash)
         self.unindex(row)
-        if scope != held:  # the id of a purged record
-            self.connection.execute("DELETE FROM records WHERE scope = %s AND row = %s", (held, number))
-            self.connection.execute(
-                "UPDATE ids SET scope = %s, earlier = array_append(earlier, %s) WHERE id = %s", (scope, held, record.id)
-            )
-            self._remember(record.id, number, scope)
-            self._insert([self._indexed(record, number, scope)])
+        if scope != held:
+            self._take_out(record.id, scope)
+            self._insert([self._indexed(record, row, scope)])
             return
         with self.connection.pipeline():
             self.connection.execute(_REPLACE, [*to_row(record), terms.length, scope, row])
             self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage_hash(before.passage)))
             self._index([self._indexed(record, row, scope)])
+
+    def lock(self, ids: Sequence[str]) -> set[str]:
+        """Lock the records that there are with these ids, before `restate`; returns their ids."""
+        (self._spaces,) = self.connection.execute(_SPACES).fetchone()
+        for key, row, scope in self.connection.execute(_LOCKED, (list(ids),)).fetchall():
+            self._remember(key, row, scope)
+        return set(self._places)
+
+    def restate(self, part: Part, record: Record) -> tuple[int, bytes]:
+        """Store a record as a part has it, in place of the one with its id; returns the scope and passage of that."""
+        key, columns, terms = part.values[0], columns_of(part), self.writer.terms(record)
+        (row, held), scope = self._place(key), self._scope(scope_of(part))
+        before = "SELECT passage FROM records WHERE scope = %s AND row = %s"
+        (passage,) = self.connection.execute(before, (held, row)).fetchone() or (b"",)
+        self.unindex(row)
+        columns |= {"length": terms.length, "scope": scope, "row": row}
+        self._take_out(key, scope)
+        names, places = ", ".join(f'"{name}"' for name in columns), ", ".join(["%s"] * len(columns))
+        self.connection.execute(f"INSERT INTO records ({names}) VALUES ({places})", list(columns.values()))
+        if columns["forgotten_at"] is None:
+            self._index([IndexedRecord(row, scope, record, terms)])
+        return held, bytes(passage)
+
+    def drop_orphans(self, texts: Sequence[tuple[int, bytes]]) -> None:
+        """Delete the vectors of texts that no record of a scope has any more."""
+        for scope, passage in texts:
+            self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage))
+
+    def _take_out(self, key: str, scope: int) -> None:
+        """Delete the row of a record, which is then inserted in a scope; another one if its id was purged before."""
+        row, held = self._place(key)
+        self.connection.execute("DELETE FROM records WHERE scope = %s AND row = %s", (held, row))
+        if scope != held:
+            move = "UPDATE ids SET scope = %s, earlier = array_append(earlier, %s) WHERE id = %s"
+            self.connection.execute(move, (scope, held, key))
+            self._remember(key, row, scope)
 
     def supersede(self, key: str, by: str | None, at: Any) -> None:
         self.flush()
