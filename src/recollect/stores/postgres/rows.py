@@ -197,13 +197,13 @@ class FilteredRows:
     count: int
 
 
-def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
-    """Prepare a filter for index scans."""
+def filtered_rows(connection: Connection, where: Filter, key: str = "row") -> FilteredRows:
+    """Prepare a filter for index scans. `key` are the columns that tables of records have in common."""
     scopes = in_scopes(where)
     if selects_rows(where):
         condition, values = matching(connection, where)
         row = connection.execute(f"SELECT count(*) FROM records WHERE {condition}", values).fetchone()
-        rows = (f"row IN (SELECT row FROM records WHERE {condition})", values)
+        rows = (f"({key}) IN (SELECT {key} FROM records WHERE {condition})", values)
         return FilteredRows(all_of([scopes, rows]), int(row[0]) if row else 0)
     condition, values = passing(where)
     with connection.pipeline():

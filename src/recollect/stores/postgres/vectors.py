@@ -30,7 +30,7 @@ MARGIN = 0.002
 """Twice what half precision of both vectors can change a cosine by. A record that is further behind the last wanted
 one cannot belong before it."""
 
-EXPLORED, MAX_EXPLORED = 8, 1_000  # `hnsw.ef_search` per candidate, and its maximum in pgvector
+MAX_EXPLORED = 1_000  # the maximum of `hnsw.ef_search` in pgvector
 
 MAX_SCANNED = 200_000
 SAVE_BATCH = 200
@@ -74,7 +74,10 @@ class PostgresSpaces(SqlSpaces):
 class PostgresVectors(VectorIndex):
     """Vector search in one space."""
 
+    _key = "row"
     _embedded = "records JOIN embeddings USING (passage)"
+    _explored = 8  # `hnsw.ef_search` for each candidate
+    _has_unsettled = True  # new vectors are outside the index at first
 
     def __init__(self, database: PostgresDatabase, space: VectorSpace, number: int) -> None:
         self._database = database
@@ -96,7 +99,7 @@ class PostgresVectors(VectorIndex):
     def _search(self, vector: Vector, where: Filter, depth: int, *, replica: bool) -> RankedList:
         read = row_reader(self._database, where, replica=replica)
         with self._database.read(where.scope, replica=replica) as connection:
-            visible = filtered_rows(connection, where)
+            visible = filtered_rows(connection, where, self._key)
             wanted = depth
             while True:
                 rows, more = self._nearest(connection, visible, vector, wanted)
@@ -118,7 +121,7 @@ class PostgresVectors(VectorIndex):
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         with self._database.read(where.scope if where else self.scope) as connection:
-            condition, values = filtered_rows(connection, where).condition if where else ("true", [])
+            condition, values = filtered_rows(connection, where, self._key).condition if where else ("true", [])
             among, numbers = located(where) if where else ("true", [])
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM records"
@@ -138,7 +141,7 @@ class PostgresVectors(VectorIndex):
             total, without = self._database.one(f"SELECT total, without FROM vector_coverage({self._number})")
             return int(total) - int(without), int(without)
         with self._database.read(where.scope) as connection:
-            visible = filtered_rows(connection, where)
+            visible = filtered_rows(connection, where, self._key)
             condition, values = visible.condition
             count = f"SELECT count(*) FROM {self._table} WHERE vector IS NULL AND {condition}"
             row = connection.execute(count, values).fetchone()
@@ -165,8 +168,9 @@ class PostgresVectors(VectorIndex):
         if visible.count > EXACT_UP_TO and self._space.dimension <= MAX_INDEXED_DIMENSION:
             rows = self._approximate(connection, filled, vector, count)
             if len(rows) >= count:  # else the index gave up before it found enough visible ones
-                new = (f"NOT settled AND {filled[0]}", filled[1])
-                return rows + self._exact(connection, new, vector, wanted), True
+                if self._has_unsettled:
+                    rows += self._exact(connection, (f"NOT settled AND {filled[0]}", filled[1]), vector, wanted)
+                return rows, True
         rows = self._exact(connection, filled, vector, wanted)
         return rows, len(rows) >= wanted
 
@@ -184,7 +188,7 @@ class PostgresVectors(VectorIndex):
         """Scan the index until it has found enough visible vectors."""
         connection.execute(
             f"SET LOCAL hnsw.iterative_scan = relaxed_order; SET LOCAL hnsw.max_scan_tuples = {MAX_SCANNED};"
-            f" SET LOCAL hnsw.ef_search = {min(MAX_EXPLORED, EXPLORED * count)}"
+            f" SET LOCAL hnsw.ef_search = {min(MAX_EXPLORED, self._explored * count)}"
         )
         rows = connection.execute(
             f"SELECT row FROM {self._table} WHERE settled AND {filled[0]} ORDER BY {self._distance} LIMIT %s",

@@ -109,7 +109,10 @@ class ClusterVectors(PostgresVectors):
     """Vector search in one space of a distributed store."""
 
     _database: ClusterDatabase
+    _key = "scope, row"  # with the scope, each shard joins its own rows
     _embedded = "records JOIN embeddings USING (scope, passage)"
+    _explored = 2  # every shard is asked for all candidates, and has few of the nearest
+    _has_unsettled = False
     partitioned = True
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
