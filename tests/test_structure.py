@@ -64,7 +64,7 @@ ASK_FIRST = {  # the modules above that connect to others: each asks what is all
 }  # fmt: skip
 PROGRAMS = {  # modules that start programs; only pip's is known to use the network
     "network/wheels.py", "sources/transports.py", "ingest/service.py", "memory/filling.py", "moving/backups.py",
-    "ingest/readers/worker.py", "cli/capture.py", "stores/sqlite/builder.py",
+    "cli/capture.py", "process.py",
 }  # fmt: skip
 
 

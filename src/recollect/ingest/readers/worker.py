@@ -5,11 +5,12 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
+from subprocess import Popen
 from typing import IO, Any, Self
 
+from recollect import process
 from recollect.ingest.readers import MIB, DocumentText, Kind, Unreadable
 
 SECONDS = 60.0  # for one document
@@ -21,7 +22,7 @@ class Worker:
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -31,18 +32,18 @@ class Worker:
 
     def read(self, content: bytes, kind: Kind) -> DocumentText:
         """The blocks of a document. Raises Unreadable with the reason if it cannot be read."""
-        process = self._process or self._start()
+        self._process = worker = self._process or process.start(__name__)
         late = threading.Event()
 
         def stop() -> None:
             late.set()
-            process.kill()
+            worker.kill()
 
         timer = threading.Timer(self._seconds, stop)
         timer.daemon = True
         timer.start()
         try:
-            answer = _ask(process, content, kind)
+            answer = _ask(worker, content, kind)
         except (OSError, ValueError):
             answer = None
         finally:
@@ -58,29 +59,18 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            process, self._process = self._process, None
-            process.kill()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close() if pipe else None
-            process.wait()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "recollect.ingest.readers.worker"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, env=environment)  # noqa: S603
-        return self._process
+            process.end(self._process)
+            self._process = None
 
 
-def _ask(process: subprocess.Popen[bytes], content: bytes, kind: Kind) -> dict[str, Any] | None:
+def _ask(worker: Popen[bytes], content: bytes, kind: Kind) -> dict[str, Any] | None:
     """Send a document and wait for the answer; None if the process has ended."""
-    assert process.stdin  # noqa: S101  (for mypy)
-    assert process.stdout  # noqa: S101
-    process.stdin.write(json.dumps({"module": kind.module, "size": len(content)}).encode() + b"\n")
-    process.stdin.write(content)
-    process.stdin.flush()
-    line = process.stdout.readline()
+    assert worker.stdin  # noqa: S101  (for mypy)
+    assert worker.stdout  # noqa: S101
+    worker.stdin.write(json.dumps({"module": kind.module, "size": len(content)}).encode() + b"\n")
+    worker.stdin.write(content)
+    worker.stdin.flush()
+    line = worker.stdout.readline()
     return json.loads(line) if line.endswith(b"\n") else None
 
 

@@ -5,13 +5,13 @@ or ends, this process builds the rest.
 """
 
 import contextlib
-import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from subprocess import Popen
 from typing import IO, Any, Self
 
+from recollect import process
 from recollect.analysis import Analyzer
 from recollect.stores.sqlite.segments import Ints, Segment, build
 
@@ -34,24 +34,20 @@ class Helper:
     """The second process. After an error it is not asked again."""
 
     def __init__(self, language: str) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        command = [sys.executable, "-P", "-m", __name__, language]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        self._process: Popen[bytes] | None = None
         with contextlib.suppress(OSError, TypeError):  # no more processes are allowed, or Python is no program here
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, env=environment)  # noqa: S603
+            self._process = process.start(__name__, language)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         if self._process is not None:
-            process, self._process = self._process, None
-            process.kill()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close() if pipe else None
-            process.wait()
+            process.end(self._process)
+            self._process = None
 
     def send(self, records: Iterable[Sequence[Any]]) -> bool:
         """Send the records of a segment; False where they are too large, or nobody reads them."""
@@ -66,7 +62,7 @@ class Helper:
                 pickle.dump(batch, self._process.stdin, pickle.HIGHEST_PROTOCOL)
                 self._process.stdin.flush()
                 return True
-            self.__exit__()
+            self._end()
         return False
 
     def receive(self) -> Segment | None:
@@ -75,7 +71,7 @@ class Helper:
             with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
                 segment: Segment = pickle.load(self._process.stdout)  # noqa: S301  (written by our own process)
                 return segment
-            self.__exit__()
+            self._end()
         return None
 
 

@@ -159,7 +159,7 @@ class View:
         sought, ends = np.array(sorted(asked), dtype=words.dtype), np.cumsum(sizes)
         nearest = np.minimum(sought.searchsorted(words), len(sought) - 1)
         matches = np.flatnonzero(sought[nearest] == words)
-        # Sums of square roots are equal for the same words, and for no others.
+        # Sums of square roots are equal for the same words, and hardly ever for others.
         sums = np.bincount(ends.searchsorted(matches, side="right"), np.sqrt(words[matches]), len(sizes))
         columns = zip(at.tolist(), sums.tolist(), lengths.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True)
         for place, same, length, start, end in columns:
