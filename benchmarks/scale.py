@@ -110,6 +110,18 @@ def fill(memories: dict[str, Memory], size: int) -> dict[str, tuple[float, float
     return {name: (loading[name], timed(memory.store.contents.finish) / 1_000) for name, memory in memories.items()}
 
 
+def settle(server: str) -> None:
+    """Do now what the machine and the server would do after a load, beside the first searches."""
+    os.sync()
+    with psycopg.connect(without_schema(server), autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+        connection.execute("CHECKPOINT")
+
+
+def without_schema(server: str) -> str:
+    return re.sub(r"[?&]schema=\w+", "", server)
+
+
 def timed(action: Callable[[], object]) -> float:
     """Milliseconds."""
     start = time.perf_counter()
@@ -147,7 +159,7 @@ def latencies(memories: dict[str, Memory], server: str) -> Iterator[str]:
 
 def serving(server: str) -> list[int]:
     """The processes of the server that serve a store."""
-    with psycopg.connect(re.sub(r"[?&]schema=\w+", "", server)) as connection:
+    with psycopg.connect(without_schema(server)) as connection:
         rows = connection.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'recollect'")
         return [pid for (pid,) in rows]
 
@@ -236,6 +248,7 @@ def measure(size: int, folder: Path, server: str) -> Iterator[str]:
     for name, (loading, settling) in fill(memories, size).items():
         bytes_ = memories[name].store.status()["bytes"]
         yield row(name, f"{loading:,.0f}", f"{settling:,.0f}", f"{bytes_ / 1e6:,.0f}")
+    settle(server)
     yield ""
     times = ("embedded p50 / p95 ms", "PostgreSQL p50 / p95 ms", "CPU ms embedded", "CPU ms PostgreSQL")
     yield from table("seen", "search", *times, "ratio of p50", "shared")
