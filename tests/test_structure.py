@@ -63,8 +63,7 @@ ASK_FIRST = {  # the modules above that connect to others: each asks what is all
     "stores/lance/table.py": "check_host", "models/embedders.py": "offline", "network/wheels.py": "offline",
 }  # fmt: skip
 PROGRAMS = {  # modules that start programs; only pip's is known to use the network
-    "network/wheels.py", "sources/transports.py", "ingest/service.py", "memory/filling.py", "moving/backups.py",
-    "cli/capture.py", "process.py",
+    "network/wheels.py", "sources/transports.py", "ingest/service.py", "moving/backups.py", "process.py",
 }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they a
 )  # fmt: skip
 
 MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
+LEAST_FOREIGN = 2  # stop words of another language that show that a query is in it
 MAX_QUERY_TERMS = 512  # terms of one query; further terms of a long pasted text make no visible difference
 CACHED_WORDS = 20_000  # words whose terms are cached: about 6 MB
 CACHED_CHUNKS = 200_000  # chunks between white space whose entries are cached: about 40 MB, in a process that indexes
@@ -156,13 +157,16 @@ class Analyzer:
     def _query_words(self, text: str) -> tuple[list[str], list[str]]:
         """The terms of a query that are no stop words, and those that are."""
         words, stops = list[str](), list[str]()
-        for match in _words(_normalised(text)[0]):
+        normal = _normalised(text)[0]
+        foreign = _foreign_stopwords(self.language, normal)
+        for match in _words(normal):
             if match.lastgroup == "run":
                 grams = _grams(match.group(), 0)
                 words += [gram[0] for gram in grams[1::2] or grams]
             else:
+                is_foreign = match.group().lower() in foreign
                 for term, stop in _terms(self.language, match.group()):
-                    (stops if stop else words).append(term)
+                    (stops if stop or is_foreign else words).append(term)
             if len(words) >= MAX_QUERY_TERMS:
                 break
         return words[:MAX_QUERY_TERMS], stops
@@ -351,8 +355,34 @@ def _pattern(source: str) -> Pattern[str]:
 @cache
 def _stopwords(language: str) -> frozenset[str]:
     """The stop words of a language; of `contracted`, the beginnings of contractions (`don` of `don't`)."""
+    return _all_stopwords().get(language, frozenset())
+
+
+@cache
+def _all_stopwords() -> dict[str, frozenset[str]]:
     lines = Path(__file__).with_name("stopwords.txt").read_text("utf-8").splitlines()
-    return frozenset(next((line for line in lines if line.startswith(f"{language}:")), "").split()[1:])
+    return {name: frozenset(words.split()) for name, _, words in (line.partition(":") for line in lines)}
+
+
+@cache
+def _foreign_only(language: str) -> frozenset[str]:
+    """Words that are stop words in other languages; none for a language whose own are not known."""
+    own = _stopwords(language)
+    return frozenset().union(*_all_stopwords().values()) - own if own else own
+
+
+def _foreign_stopwords(language: str, text: str) -> frozenset[str]:
+    """The stop words of the language that a query is in, if that is not the store's: none if neither is certain.
+
+    In a store of English notes "ist" and "die" are rare, and would make the one German note an answer to any question.
+    """
+    words = _WORD_RUN.findall(text.lower())
+    if _foreign_only(language).isdisjoint(words):
+        return frozenset()
+    counts = {name: sum(map(stops.__contains__, words)) for name, stops in _all_stopwords().items()}
+    likely = max(counts, key=lambda name: (counts[name], name == language))
+    is_foreign = counts[likely] >= LEAST_FOREIGN and likely not in (language, "contracted")
+    return _stopwords(likely) if is_foreign else frozenset()
 
 
 WIDTH = 240  # characters of a snippet: three or four lines of a terminal

@@ -246,7 +246,7 @@ class MemoryTools:
 
         If something has changed, use memory_supersede instead.
         """
-        return _result({"forgotten": self.memory.forget(*ids)})
+        return _result({"forgotten": self._written().forget(*ids)})
 
     @_tool(CHANGES, id=ID)
     def memory_undo(self, id: str) -> CallToolResult:  # noqa: A002

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from recollect.dataclass import dataclass
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, SourceFailed, TimedOut, TooLong, Unreachable
 from recollect.fusion import METHODS, Ranking, combine
-from recollect.ranking import LOWEST_RANK, Evidence, confidence
+from recollect.ranking import LOWEST_RANK, TRUSTED, Evidence, confidence
 from recollect.types import (
     Answer,
     Candidate,
@@ -270,12 +270,13 @@ class Fusion:
 
     def _key(self, hit: Hit) -> int | str:
         """The id of the document that a hit is: its own, or that of an earlier one with the same text."""
-        key = hit.id if hit.id in self._columns else self._by_text.setdefault(hit.text_hash, hit.id)
+        text_hash = hit.text_hash or hit.record.text_hash
+        key = hit.id if hit.id in self._columns else self._by_text.setdefault(text_hash, hit.id)
         if key == hit.id:
             record = hit.record
             file, line = _file_and_line(record)
             time_ = micros(record.time) or 0
-            self._columns.setdefault(key, (hit.text_hash, time_, record.importance, record.decay, file, line))
+            self._columns.setdefault(key, (text_hash, time_, record.importance, record.decay, file, line))
             self._pool.records.setdefault(key, record)
         else:
             self.duplicates += 1
@@ -318,7 +319,7 @@ class Fusion:
 
 
 class Judgment:
-    """What the sources of one query say about each document. It does not know the pool, which knows it."""
+    """What the sources of one query say about each document. It does not refer to the pool, which refers to it."""
 
     def __init__(self, rankings: Sequence[Ranking], lists: Sequence[RankedList]) -> None:
         self.rankings, self.lists = rankings, lists
@@ -327,8 +328,8 @@ class Judgment:
     def evidence(self, key: int | str) -> tuple[dict[str, Evidence], int] | None:
         """What each source that can judge says about a document, and among how many records it was searched.
 
-        None if none of them ranked it. A document that the vectors rank below LOWEST_RANK, or not at all, counts like
-        the one with that rank.
+        None if only others that can be trusted ranked it: external systems, HyDE. A document that the vectors rank
+        below LOWEST_RANK, or not at all, counts like the one with that rank.
         """
         evidence, is_ranked = {}, False
         for ranking, strength, least in self._judges:
@@ -338,7 +339,12 @@ class Judgment:
             else:
                 is_ranked = True
                 evidence[ranking.source] = Evidence(max(least, strength(ranking.scores[at] or 0.0)), ranking.ranks[at])
-        return (evidence, self._visible) if is_ranked else None
+        return (evidence, self._visible) if evidence and (is_ranked or not self._is_trusted(key)) else None
+
+    def _is_trusted(self, key: int | str) -> bool:
+        """Whether a source that can be trusted ranked a document."""
+        pairs = zip(self.rankings, self.lists, strict=True)
+        return any(ranked.trust >= TRUSTED and ranking.position(key) is not None for ranking, ranked in pairs)
 
     @cached_property
     def _judges(self) -> list[tuple[Ranking, Callable[[float], float], float]]:

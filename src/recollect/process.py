@@ -1,9 +1,11 @@
-"""Another process of Python, which runs a module of this package and is talked to by its input and output."""
+"""Other processes of Python: one that runs a module and is talked to, and one that goes on by itself."""
 
 import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
 
 
 def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -21,3 +23,21 @@ def end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError):
             pipe.close() if pipe else None
     process.wait()
+
+
+def detach(words: Sequence[str], environment: Mapping[str, str], errors: IO[bytes] | int = subprocess.DEVNULL) -> int:
+    """Run a command of this program in a process that goes on when this one and its terminal end; return its number.
+
+    `environment` is added to that of this process.
+    """
+    apart: dict[str, Any] = {"start_new_session": True}
+    if sys.platform == "win32":
+        apart = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
+    nothing = subprocess.DEVNULL
+    # -P: a `recollect.py` in the current folder is not this program.
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-P", "-m", "recollect", *words],
+        stdin=nothing, stdout=nothing, stderr=errors, env={**os.environ, **environment}, **apart,
+    )  # fmt: skip
+    process.returncode = 0  # nobody waits for it
+    return process.pid

@@ -141,6 +141,8 @@ def same_subject(old: str, new: str, strength: float) -> bool:
 
 LOWEST_RANK = 20  # all that is ranked lower counts as this rank, so confidence does not depend on how deep is searched
 
+TRUSTED = 0.5  # the trust from which on what a source says about a record is evidence
+
 LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them apart must not be believed
 
 CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {

@@ -467,6 +467,17 @@ def test_model_that_fails_while_it_is_measured(memory, monkeypatch):
     assert {result.confidence for result in found} == {None}
 
 
+def test_what_only_an_unreadable_list_found_is_unlikely(tmp_path: Path) -> None:
+    """The model reads no Chinese, so its list says nothing, and no word matches: all is below the line."""
+    with Memory.open(tmp_path / "memory.db", settings=Settings()) as memory:
+        memory.add("我们决定使用数据库连接池。")
+        memory.add("Ids: getUserName")
+        answer = memory.search("when does the plumber come")
+        assert len(answer.results) == 2
+        assert answer.likely == 0
+        assert all(result.confidence is not None and result.confidence < LIKELY for result in answer.results)
+
+
 def test_words_that_make_a_question_do_not_lower_confidence(tmp_path: Path) -> None:
     """Among records of which many have "work" or "fusion", a question about fusion is answered, another one is not."""
     with Memory.open(tmp_path / "memory.db", embedder="arctic-embed-s", settings=Settings()) as memory:

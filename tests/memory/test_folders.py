@@ -42,6 +42,21 @@ def test_a_folder_is_indexed_again_with_the_same_options(open_memory: Callable[.
     assert texts(memory) == []
 
 
+def test_a_run_that_names_no_tags_keeps_those_of_the_folder(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """Changed and new files get them, also in a folder inside; other tags replace them."""
+    memory = open_memory()
+    memory.index(notes, tags=["proj"])
+    (notes / "open.md").write_text("# Open\n\nThe harbour closes at ten.\n")
+    inner = notes / "inner"
+    inner.mkdir()
+    (inner / "new.md").write_text("# New\n\nThe harbour is being dredged.\n")
+    memory.index(notes)
+    memory.index(inner)
+    assert {record.tags for record in memory.list()} == {("proj",)}
+    memory.index(notes, tags=["port"])
+    assert {record.tags for record in memory.list()} == {("port",)}
+
+
 def test_a_global_folder_stays_global_when_a_scoped_memory_indexes_it_again(
     open_memory: Callable[..., Memory], notes: Path
 ) -> None:

@@ -260,6 +260,22 @@ def test_built_in_embedder_of_the_store_still_answers(open_memory: Callable[...,
     assert "hashing:64 still answers" in str(answer.trace.warnings)
 
 
+def test_model_of_the_store_answers_if_that_of_the_settings_is_not_there(
+    open_memory: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is fetched for a mere search, and what is added meanwhile gets the vectors of the store's model."""
+    monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with open_memory() as memory:
+        memory.add("The spare key is under the fern.")
+    memory = open_memory(embedder="arctic-embed-s")
+    answer = memory.search("spare key")
+    assert answer.trace.mode == "hybrid"
+    assert "hashing:64 still answers" in str(answer.trace.warnings)
+    memory.add("The heron by the lake.")
+    assert memory.status()["vectors"]["with"] == 2
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("named", [False, True])
 def test_external_recollect_store_cannot_choose_its_model_either(

@@ -190,6 +190,10 @@ def test_agent_maintains_the_users_facts_and_history_names_it(memory: Memory) ->
     assert {fact.id, other.id, third.id} <= {record.id for record in memory.list()}
     memory.forget(fact.id)
     assert memory.history(fact.id)[-1].detail == {}
+    mine = agent.add("the alarm code is 1111")
+    agent.undo(mine.id)
+    (forget,) = (event for event in memory.history(mine.id) if event.action == "forget")
+    assert forget.detail.items() >= writer.items()
 
 
 def test_recall_reads_trusted_origins_and_says_what_it_left_out(memory: Memory) -> None:

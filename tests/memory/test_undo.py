@@ -34,16 +34,28 @@ def actions(memory: Memory, key: str) -> list[str]:
 
 
 def test_undo_of_forget_then_of_add(memory: Memory) -> None:
-    """Each undo goes one step further back, until nothing is left."""
+    """Each undo goes one step further back; that of a forgotten record brings it back, and then goes back again."""
     kept = memory.add("The boat is blue.")
     memory.forget(kept.id)
     assert memory.undo(kept.id) == ("forget", kept)
     assert found(memory, "boat") == [kept.id]
     assert memory.undo(kept.id) == ("add", None)
     assert found(memory, "boat") == []
-    with pytest.raises(UsageError, match="left to undo"):
-        memory.undo(kept.id)
-    assert actions(memory, kept.id) == ["add", "forget", "restore", "undo", "forget", "undo"]
+    assert memory.undo(kept.id) == ("forget", kept)
+    assert found(memory, "boat") == [kept.id]
+    assert memory.undo(kept.id) == ("add", None)
+    undone_forget, undone_add = ["forget", "restore", "undo"], ["forget", "undo"]
+    assert actions(memory, kept.id) == ["add", *undone_forget, *undone_add, "restore", "undo", *undone_add]
+
+
+def test_a_record_that_an_undo_forgot_can_be_brought_back(memory: Memory) -> None:
+    """The one that was made to supersede another one goes with the supersession, and comes back by its own undo."""
+    old = memory.add("The key is under the pot.")
+    new = memory.supersede(old.id, text="The key is with Anneke.")
+    assert memory.undo(old.id)[0] == "supersede"
+    assert memory.get(new.id) is None
+    assert memory.undo(new.id)[0] == "forget"
+    assert {record.id for record in memory.list()} == {old.id, new.id}
 
 
 fields = st.fixed_dictionaries(

@@ -27,13 +27,6 @@ def test_request_follows_the_protocol(server, reply):
     assert asked.body == {"model": "tide-1", "messages": ASKED, "max_tokens": 50, "temperature": 0.5}
 
 
-def test_call_overrides_the_options(server):
-    """Model, length and temperature of a single call."""
-    opened(server).chat(ASKED, model="tide-2", max_tokens=7, temperature=1.5)
-    body = server.asked[0].body
-    assert (body["model"], body["max_tokens"], body["temperature"]) == ("tide-2", 7, 1.5)
-
-
 def test_hostile_text_is_sent_as_valid_text(server):
     """Lone surrogates and NUL are replaced."""
     opened(server).chat([{"role": "user", "content": "a\ud800b\0c"}])

@@ -27,7 +27,7 @@ from recollect.errors import SearchFailed, SourceFailed, StoreError, TimedOut, U
 from recollect.memory.shapes import answer_dict
 from recollect.models.hashing import HashingEmbedder
 from recollect.pipeline import Pipeline
-from recollect.types import Answer, Filter, Query, RankedList, Source, SourceTrace, Trace
+from recollect.types import Answer, Filter, Hit, Query, RankedList, Record, Source, SourceTrace, Trace
 
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}
 SLACK_S = 0.25
@@ -489,7 +489,7 @@ def open(spec, **options):
 @pytest.mark.parametrize("how", ["an object", "a registered one"])
 def test_cold_embedder_is_a_late_source(scene: Scene, open_memory: OpenMemory, offer: Any, how: str) -> None:
     """Keyword results come within the budget; the next search without one waits for vectors."""
-    scene.opened(embedder="hashing:64").close()
+    scene.opened(embedder="none").close()
     model = offer("recollect.embedders", "cold", COLD) if how == "a registered one" else None
     embedder = Cold() if model is None else "cold"
     memory = open_memory(embedder=embedder)
@@ -554,6 +554,25 @@ class PartlyLost:
                 raise lost
             raise self.behind("the store failed") from lost
         return self.answering.search(query)
+
+
+@dataclass
+class Plain:
+    """A source that says only ids, scores and texts."""
+
+    name: str = "plain"
+    bounded: bool = False
+    timeout: float | None = None
+
+    def search(self, _: Query) -> RankedList:
+        records = [Record(f"p{at}", text) for at, text in enumerate(("A heron.", "A stork.", "A heron."))]
+        return RankedList("", [Hit(record.id, 1.0, record=record) for record in records])
+
+
+def test_hits_without_a_hash_are_compared_by_their_texts(scene: Scene) -> None:
+    pipeline, query = scene.opened().prepare("heron", sources=["keyword"])
+    answer = replace(pipeline, sources=(Plain(),), stages=())(query)
+    assert [result.record.id for result in answer.results] == ["p0", "p1"]
 
 
 def facts_only(where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:

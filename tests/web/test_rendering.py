@@ -120,6 +120,12 @@ def test_turn_is_read_in_its_conversation(home):
     ]  # fmt: skip
     assert reading["nodes"][-1] == ["p", {"lines": [4, 4]}, ["In ", ["em", {}, ["alders"]], "."]]
     assert reading["lines"] == [3, 4]
+    assert api.get(f"/v1/reading/{found['short_id']}").json() == reading
+    ran = home.run(
+        "import-chat", home.folder / "chat.jsonl", "--store", home.store, "--embedder", "none", "--user", "ada"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert api.get(f"/v1/reading/{found['id']}").json() == reading, "of two copies the one that has the turn"
 
 
 def test_image_is_for_the_owner(askers):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from recollect import process
 from recollect.cli.flags import common, common_options, load_settings, open_memory
 from recollect.cli.terminal import echo, notice, plain
 from recollect.disk import at_home
@@ -170,23 +170,11 @@ def _start(words: Sequence[str]) -> NoReturn:
         document = json.loads(sys.stdin.buffer.read())
         path = document.get("transcript_path") if isinstance(document, dict) else None
         if isinstance(path, str) and Path(path).is_file():  # Codex has none for a session that is not kept
-            _detached(["hook", "capture", f"--transcript={Path(path).absolute()}", *words])
+            process.detach(["hook", "capture", f"--transcript={Path(path).absolute()}", *words], {})
     except Exception as error:  # noqa: BLE001  (an edge: a hook that fails must not stop the program)
         with contextlib.suppress(OSError):
             _log(f"the hook: {error}")
     os._exit(0)
-
-
-def _detached(words: Sequence[str]) -> None:
-    """Run a command of this program in a process that goes on when this one, and the agent program, have ended."""
-    apart: dict[str, Any] = {"start_new_session": True}
-    if sys.platform == "win32":
-        apart = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
-    nothing = subprocess.DEVNULL
-    # -P: a `recollect.py` in the folder of the agent is not this program.
-    line = [sys.executable, "-P", "-m", "recollect", *words]
-    process = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=nothing, **apart)  # noqa: S603  (this program)
-    process.returncode = 0  # nobody waits for it
 
 
 def _store(transcript: Path, options: Mapping[str, Any], facts: bool) -> dict[str, int]:

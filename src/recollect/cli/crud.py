@@ -156,11 +156,20 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
 @command()
 @_record_id
 def undo(record_id: str, as_json: bool, **options: Any) -> None:
-    """Undo the last change to the record ID: add, edit, supersede or forget."""
+    """Undo the last change to the record ID: add, edit, supersede or forget.
+
+    Another undo goes back one change further, and one of a forgotten record brings it back.
+    """
     with open_memory(options) as memory:
-        undone, record = memory.undo(record_named(memory, record_id))
+        key = record_named(memory, record_id)
+        before = memory.get(key)
+        undone, record = memory.undo(key)
+        made = before.superseded_by if before and undone == "supersede" else None
+        gone = None if made is None or memory.get(made) else made
     document = {"undone": undone, "record": record_dict(record) if record else None}
-    emit(as_json, document, lambda: notice(f"undone: {undone}"))
+    forgotten = gone if record else key
+    more = f"; {forgotten} is forgotten, and `recollect undo {forgotten}` brings it back" if forgotten else ""
+    emit(as_json, document, lambda: notice(f"undone: {undone}{more}"))
 
 
 @command()

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from recollect.dataclass import dataclass
 from recollect.errors import Forbidden, UsageError
-from recollect.memory.changes import Writer, retried
+from recollect.memory.changes import Writer, retried, values_before
 from recollect.memory.validation import WRITER_FIELDS, claimed, make_fields, make_filter, of_caller, parse_time
 from recollect.types import EVERYTHING, GLOBAL, Event, Filter, Provenance, Record, Scope
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore
@@ -90,8 +90,6 @@ class ScopedWriter(Writer):
 BATCH = 500  # records that are rolled back in one transaction
 SELECTING = (*WRITER_FIELDS, "since", "until")  # of which one must be named
 
-_TIMES = ("happened_at", "expires_at")
-
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
@@ -124,7 +122,7 @@ def plan(memory: Writer, filters: Mapping[str, Any], *, purge: bool) -> Rollback
             forgotten.append(record)
             restored += [one for one, _ in old]
             changes += [change for one, seq in old for change in (Restore(one.id), MarkUndo(one.id, seq))]
-            changes.append(Forget(record.id, purge))
+            changes.append(Forget(record.id, purge, memory.provenance))
         groups.append(changes)
     joined = tuple([change for group in groups[at : at + BATCH] for change in group]
                    for at in range(0, len(groups), BATCH))  # fmt: skip
@@ -159,17 +157,10 @@ def _earlier(record: Record, events: Sequence[Event], filters: Mapping[str, Any]
         if event.action == "add":
             return None
         if event.action == "update":
-            version = replace(version, **dict(_values(event.detail.get("before", {}))))
+            version = replace(version, **values_before(event))
             if not _matches(version, filters):
                 return version
     return None
-
-
-def _values(before: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Fields as an event has them: times are texts, tuples are lists."""
-    for name, value in before.items():
-        plain = tuple(value) if isinstance(value, list) else value
-        yield name, parse_time(value) if name in _TIMES else plain
 
 
 def _matches(version: Record, filters: Mapping[str, Any]) -> bool:

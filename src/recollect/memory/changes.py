@@ -190,8 +190,9 @@ class Writer(Naming):
     def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
         """Undo the last change to a record: `add`, `update`, `supersede` or `forget`. A purge cannot be undone.
 
-        With `seq`, a number from its history, the change is undone only if it is still the last one. Returns the action
-        that was undone and the record as it is now, or None if it is forgotten.
+        An undo goes one change further back than the one before it, and brings a forgotten record back, whatever forgot
+        it. With `seq`, a number from its history, the change is undone only if it is still the last one. Returns the
+        action that was undone and the record as it is now, or None if it is forgotten.
         """
         key, records = self.resolve(record_id), self.store.records
         events = self._events(key) if self._knows(key) else []
@@ -199,7 +200,9 @@ class Writer(Naming):
             raise UnknownRecord(key)
         if records.get([key]):
             self._owned([key])
-        target = _last_standing(events)
+            target = _last_standing(events)
+        else:
+            target = next((event for event in reversed(events) if event.action in ("forget", "purge")), None)
         if target is None:
             raise UsageError(f"{key!r} has no change left to undo", hint="see its history")
         if seq is not None:
@@ -321,13 +324,9 @@ class Writer(Naming):
             case "add" | "update" if self._alive(key).kind == "chunk":
                 raise _not_a_fact(self._alive(key))
             case "add":
-                return [Forget(key)]
+                return [Forget(key, writer=self.provenance)]
             case "update":
-                values: dict[str, Any] = {}
-                for name, value in last.detail.get("before", {}).items():  # as JSON: times are texts, tuples are lists
-                    plain = parse_time(value) if name.endswith("_at") else value
-                    values[name] = tuple(value) if isinstance(value, list) else plain
-                return [Put(replace(self._alive(key), **values), any_writer=True)]
+                return [Put(replace(self._alive(key), **values_before(last)), any_writer=True)]
             case "forget":
                 return [Restore(key, self._limit)]
             case "supersede":
@@ -349,7 +348,7 @@ class Writer(Naming):
         made = [event.action for event in events] == ["add", "supersedes"] and bool(events[-1].detail.get("made"))
         if made and (limit is None or limit.owns(self._alive(new).scope)):
             last = events[-1].seq
-            return [ExpectUnchanged(new, last), *changes, Forget(new), MarkUndo(new, last)]
+            return [ExpectUnchanged(new, last), *changes, Forget(new, writer=self.provenance), MarkUndo(new, last)]
         return changes
 
     def _alive(self, key: str) -> Record:
@@ -363,10 +362,19 @@ def _last_standing(events: Sequence[Event]) -> Event | None:
     undone: set[int] = set()
     for before, event in zip([None, *events][-2::-1], reversed(events), strict=False):
         if event.action == "undo":
-            undone |= {int(event.detail["undoes"]), before.seq if before else 0}
+            made = before.seq if before else 0  # the change that undid the other one; it may have been undone, too
+            undone |= set() if made in undone else {int(event.detail["undoes"]), made}
         elif event.seq not in undone:
             return event
     return None
+
+
+def values_before(update: Event) -> dict[str, Any]:
+    """The values that an update replaced. The event has them as JSON: times are texts, tuples are lists."""
+    return {
+        name: parse_time(value) if name.endswith("_at") else tuple(value) if isinstance(value, list) else value
+        for name, value in update.detail.get("before", {}).items()
+    }
 
 
 def _not_a_fact(record: Record) -> UsageError:

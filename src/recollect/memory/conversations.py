@@ -101,7 +101,7 @@ class ConversationSummary:
 
 def read_conversation(memory: Writer, key: str) -> StoredConversation:
     """A conversation by its id, by the first characters of its id, or by the name of a turn."""
-    records = _turns(memory, key)
+    records, named = _turns(memory, key), ""
     if not records and len(key) >= LEAST_CHARACTERS:
         names = [one.id for one in newest_conversations(memory, NAMED) if one.id.startswith(key)]
         if len(names) > 1:
@@ -110,6 +110,7 @@ def read_conversation(memory: Writer, key: str) -> StoredConversation:
     if not records:
         with contextlib.suppress(UnknownRecord):
             turn = memory.require(key)
+            named = turn.id
             records = _turns(memory, turn.author_session) if turn.kind == "turn" and turn.author_session else []
     if not records:
         error = UnknownRecord(key)
@@ -118,7 +119,10 @@ def read_conversation(memory: Writer, key: str) -> StoredConversation:
     copies: dict[tuple[str | None, Scope], list[Record]] = {}  # one scope may see those of several
     for record in records:
         copies.setdefault((record.source, record.scope), []).append(record)
-    records = max(copies.values(), key=lambda copy: (copy[0].scope == memory.scope, len(copy)))
+    records = max(
+        copies.values(),
+        key=lambda copy: (any(turn.id == named for turn in copy), copy[0].scope == memory.scope, len(copy)),
+    )
     ordered = sorted(records, key=lambda record: (record.time, record.created_at))
     first = ordered[0]
     return StoredConversation(str(first.author_session), _title(first), first.source or "", tuple(_joined(ordered)))

@@ -163,9 +163,14 @@ class Embeddings:
         return new, [saving(new, self._embed(last.embedder, new))] if new else []
 
     def ensure(
-        self, passages: Sequence[str], progress: Progress | None = None, *, visible: Collection[str] | None = None
+        self,
+        passages: Sequence[str],
+        progress: Progress | None = None,
+        *,
+        visible: Collection[str] | None = None,
+        ahead: bool = False,
     ) -> None:
-        """Compute and save the vectors that these passages lack in the active space.
+        """Compute and save the vectors that these passages lack in the active space; `ahead` of their records.
 
         With `visible`, a stored passage that is not among them is embedded all the same (and not saved twice).
         """
@@ -178,7 +183,7 @@ class Embeddings:
             vectors = self._embed(serving.embedder, batch)
             rows = [row for row, passage in enumerate(batch) if passage not in known]
             if rows:
-                serving.index.save([batch[row] for row in rows], vectors[rows])
+                serving.index.save([batch[row] for row in rows], vectors[rows], ahead=ahead)
             done += len(batch)
             if self._pace[0] * size < BATCH_SECONDS:
                 size = min(2 * size, MOST_BATCH)
@@ -247,23 +252,25 @@ class Embeddings:
         return done
 
     def _choose(self, active: VectorSpace | None) -> ActiveSpace:
+        if active is not None and self._other_model() and is_self_contained(active.embedder):
+            return self._serve_old(active)  # the configured one need not be on this machine
         embedder = self._embedder()
         if active is not None and active.fingerprint != embedder.fingerprint:
             if self._spaces.open(active).coverage()[0]:
-                return self._serve_old(active, embedder)
+                return self._serve_old(active)
             active = None
         space = _space_of(embedder, active)
         if active is None:
             self._spaces.activate(space)
         return ActiveSpace(embedder, self._spaces.open(space), space)
 
-    def _serve_old(self, active: VectorSpace, embedder: Embedder) -> ActiveSpace:
+    def _serve_old(self, active: VectorSpace) -> ActiveSpace:
         """Let the old model answer until the new one's vectors are complete, if the store may name it."""
         name = model_label(active.embedder)
-        move = f"`recollect embed --embedder {embedder.name}` moves to {embedder.name}"
+        move = f"`recollect embed --embedder {self.name}` moves to {self.name}"
         changed = EmbedderError(f"the store's vectors were made by another version of {name}", hint=move)
         if not is_self_contained(active.embedder):
-            if active.embedder == embedder.name:
+            if active.embedder == self.name:
                 raise changed
             hint = f'{move}; to use {name}, set embedder = "{name}"'
             raise EmbedderError(unconfigured_model(name), hint=hint)
@@ -274,7 +281,7 @@ class Embeddings:
             raise EmbedderError(message, hint="; ".join(filter(None, (error.hint, move)))) from error
         if old.fingerprint != active.fingerprint:
             raise changed
-        warning = "" if embedder.name == DEFAULT else f"{name} still answers; {move}"
+        warning = "" if self.name == DEFAULT else f"{name} still answers; {move}"
         return ActiveSpace(old, self._spaces.open(active), active, warning)
 
     def _configured(self) -> tuple[Embedder, VectorSpace]:

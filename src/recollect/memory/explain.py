@@ -343,9 +343,6 @@ class QueryRun:
                 if name == "files":
                     best = next(one for one in candidates if one.file == followed.file)
                     return self._of_file(followed, best, self._through_stages(candidates, best, number))
-                if name == "confidence":  # the stage shows the confidence of a result only where it accepts any
-                    ranking = replace(self.query.ranking, confidence=True, min_confidence=0.0)
-                    before = stage(replace(self.query, ranking=ranking), before)
                 return self._dropped(name, before, candidates, before.index(followed))
         rank = candidates.index(followed) + 1
         return Verdict("found", f"it is in the answer, at rank {rank}", rank=rank)

@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recollect import process
 from recollect.dataclass import dataclass
 from recollect.errors import FailedError, RecollectError
 from recollect.sources.local import REST
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NICE = 10  # the priority of the background process: other programs go first
 HANDOVER_SECONDS = 10.0  # how long a new process waits for one with the same embedder that may be about to end
 POLL_SECONDS = 0.2  # how often it tries
+LOOKING_SECONDS = 1.0  # how long a lock is waited for that may be held only to look whether it is held
 REPORT_SECONDS = 2.0  # how often it writes its report
 SETTLED_SECONDS = 5.0  # how long the rate is watched before a time is named
 RECENT_SECONDS = 30.0  # the rate is that of this long
@@ -130,18 +131,8 @@ def start(store: Store, environment: Mapping[str, str], arguments: tuple[str, ..
         errors = base.with_suffix(".log").open("ab")
         if (last := filling(store)) and last.error:
             base.with_suffix(".json").unlink(missing_ok=True)
-    # -P: a `recollect.py` in the current folder is not this program.
-    command = [sys.executable, "-P", "-m", "recollect", "embed", "--detached", *arguments]
-    apart: dict[str, Any] = {"start_new_session": True}
-    if sys.platform == "win32":
-        apart = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
-    nothing = subprocess.DEVNULL
     with errors:
-        process = subprocess.Popen(  # noqa: S603  (this program)
-            command, stdin=nothing, stdout=nothing, stderr=errors, env={**os.environ, **environment}, **apart
-        )
-    process.returncode = 0  # nobody waits for it
-    return process.pid
+        return process.detach(["embed", "--detached", *arguments], environment, errors)
 
 
 def fill(memory: Memory, progress: Progress | None = None, *, move: bool = False) -> int:
@@ -164,7 +155,7 @@ def alone(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
     lock = FileLock(base.with_suffix(".lock"))
     with contextlib.suppress(FailedError), _state_folder(base):  # no state folder: no other process can be noticed
         try:
-            lock.acquire(blocking=False)
+            lock.acquire(timeout=LOOKING_SECONDS)
         except Timeout:
             busy = True
     if busy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -114,21 +114,30 @@ def _index(
     store: Store, paths: Sequence[str | Path], options: IndexOptions, report: Report, reading: Progress | None
 ) -> None:
     check_there(store, paths)
-    roots, before = resolve_roots(paths, force=options.force), store.files.roots()
-    run = IndexRun(roots, store.files, options, report)
-    refused: dict[str, str] = {}
-    for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
+    before, refused = store.files.roots(), dict[str, str]()
+    for tags, roots in _by_tags(resolve_roots(paths, force=options.force), options.tags, before).items():
+        tagged = replace(options, tags=tags)
+        run = IndexRun(roots, store.files, tagged, report)
+        for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
+            if not report.dry_run:
+                _apply(store, [step for step in batch if step.path not in refused], refused)
         if not report.dry_run:
-            _apply(store, [step for step in batch if step.path not in refused], refused)
+            fields = {root: kept_fields(before.get(str(root))) | {FIELD: rules_after(before, root)} for root in roots}
+            store.records.apply([[SetFolderOptions(str(root), tagged.as_dict() | fields[root]) for root in roots]])
     for path, reason in refused.items():
         report.fail(path, reason)
-    if not report.dry_run:
-        store.records.apply([[
-            SetFolderOptions(
-                str(root), {**options.as_dict(), **kept_fields(before.get(str(root))), FIELD: rules_after(before, root)}
-            )
-            for root in roots
-        ]])  # fmt: skip
+
+
+def _by_tags(
+    roots: Sequence[Path], named: tuple[str, ...], before: Mapping[str, Mapping[str, Any] | None]
+) -> dict[tuple[str, ...], list[Path]]:
+    """Folders by the tags of their chunks: the named ones, or those that the nearest indexed folder has."""
+    groups: dict[tuple[str, ...], list[Path]] = {}
+    for root in roots:
+        around = [known for known, stored in before.items() if stored and root.is_relative_to(known)]
+        stored = before[max(around, key=len)] if around and not named else None
+        groups.setdefault(tuple(stored["tags"]) if stored else named, []).append(root)
+    return groups
 
 
 def _apply(store: Store, steps: Sequence[FileChanges], refused: dict[str, str]) -> None:

@@ -98,7 +98,7 @@ def _embed_ahead(memory: Memory, root: str, progress: Progress | None) -> int:
         return 0
     passages = list(dict.fromkeys(new_passages(recut(memory.store.files, root))))
     missing = len(passages) - len(memory.embeddings.serving().index.known(passages))
-    memory.embeddings.ensure(passages, progress)
+    memory.embeddings.ensure(passages, progress, ahead=True)
     return missing
 
 

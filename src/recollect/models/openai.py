@@ -261,25 +261,15 @@ class Llm:
     max_tokens: int
     temperature: float
 
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        complete: bool = False,
-    ) -> str:
+    def chat(self, messages: Sequence[Mapping[str, str]], *, complete: bool = False) -> str:
         """The text that the model answers. With `complete`, an answer that was cut off or withheld is an error."""
-        model = model or self.model
-        limit = self.max_tokens if max_tokens is None else max_tokens
         request = {
-            "model": model,
+            "model": self.model,
             "messages": [{name: well_formed(value) for name, value in message.items()} for message in messages],
-            "max_tokens": limit,
-            "temperature": self.temperature if temperature is None else temperature,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
         }
-        source = f"{model} at {self.endpoint.host}"
+        source = f"{self.model} at {self.endpoint.host}"
         answer = self.endpoint.post("/chat/completions", request)
         try:
             choice = answer["choices"][0]
@@ -291,7 +281,7 @@ class Llm:
         if reason == "length" and (complete or not text.strip()):
             before = "its answer was complete" if text.strip() else "its answer began"
             raise LlmError(
-                f"{source} reached the token limit (max_tokens = {limit}) before {before}",
+                f"{source} reached the token limit (max_tokens = {self.max_tokens}) before {before}",
                 hint="raise `max_tokens` under [llm]",
             )
         if complete and reason == "content_filter":

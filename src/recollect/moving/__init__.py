@@ -121,8 +121,9 @@ def _name_writers(snapshot: Snapshot, place: Place) -> int:
             for record in store.records.get(list(named)):
                 _, kind, text, *_, origin, author, session = named[record.id].values
                 origin = origin or default_origin(kind)
-                if record.origin == "import" != origin and record.text == text:
-                    written = replace(record, origin=origin, author=author, author_session=session)
+                written = replace(record, origin=origin, author=author, author_session=session)
+                distrusted = record.origin == "import" or (record.author_session or "").startswith(exports.IMPORT_OF)
+                if distrusted and written != record and record.text == text:
                     changes.append(Put(written, any_writer=True))
             store.records.apply([changes] if changes else [])
             count += len(changes)

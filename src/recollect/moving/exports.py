@@ -31,6 +31,7 @@ DATA = ("meta", "space", "record", "history", "vector")  # the kinds of parts th
 LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would rank first in every answer
 ORIGIN = FIELDS["record"].index("origin")  # the position of a record's origin; its author and session follow
 WRITER = FIELDS["record"][ORIGIN:]
+IMPORT_OF = "import of "  # how the session of records begins that were imported without trust
 UNTRUSTED = ("tool", "web", "import")  # origins that anybody may claim
 
 _GZIP = b"\x1f\x8b"
@@ -104,7 +105,7 @@ class ExportFile:
     def __init__(self, file: IO[bytes], name: str, *, trusted: bool, everything: bool) -> None:
         self._file, self._name, self._trusted, self._everything = file, name, trusted, everything
         self.distrusted = 0
-        self._session = f"import of {now().isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+        self._session = f"{IMPORT_OF}{now().isoformat(timespec='seconds').replace('+00:00', 'Z')}"
         self._counts, self.left_out = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
         total, passages = export_format.Sum(), set[bytes]()
         for part, line in self._lines():

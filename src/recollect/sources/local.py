@@ -14,7 +14,7 @@ from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
 from recollect.frequencies import idf, shares
 from recollect.fusion import METHODS
-from recollect.ranking import Closeness
+from recollect.ranking import TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, KeywordIndex, Query, RankedList, Record, Vector
 
@@ -34,7 +34,6 @@ CODE_SHARE = 0.03  # the share of brackets, underscores and the like in code; mo
 IN_CODE = 2.0  # how much meaning counts among code, whose words are not those of a question; see decision 070
 READABLE = 0.2  # legibility of a record from which on the model reads it: code has fewer letters a token than prose
 SPELLED_BY = 5  # records whose words show how a word that was searched for a misspelled one is spelled
-HALF = 0.5  # the trust below which meaning does not count where it would count in full
 REFUSED_S = 60.0  # pause after vectors could not be stored: computing them again and again would slow down every search
 REST = "`recollect embed` computes the rest"
 
@@ -200,10 +199,10 @@ class VectorSource:
         warnings += _secret_warning(query, leaves=_is_remote(serving))
         if legibility < READABLE:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
-        if share < HALF and not METHODS[query.ranking.fusion].by_trust:
+        if share < TRUSTED and not METHODS[query.ranking.fusion].by_trust:
             share = 0.0  # methods that do not read the trust leave out what has none
         trust = legibility * share * (IN_CODE if _are_code(texts) else 1.0)
-        closeness = self.closeness(serving, query.deadline) if self.closeness and trust >= HALF else None
+        closeness = self.closeness(serving, query.deadline) if self.closeness and trust >= TRUSTED else None
         strength = closeness.strength if closeness else None
         return replace(
             ranked, trust=trust, warnings=warnings, lag=lag, strength=strength, excerpt=_beginning, read_as=read_as

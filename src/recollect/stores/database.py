@@ -54,7 +54,7 @@ class SqlDatabase(ABC):
         """A connection that sees one snapshot, as this scope where the database has row-level security."""
 
     @abstractmethod
-    def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:
+    def transact(self, work: Callable[[Any], T]) -> T:
         """Do some work in one write transaction. It may be done again after a conflict."""
 
     @abstractmethod

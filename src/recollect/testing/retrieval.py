@@ -251,11 +251,18 @@ class SpacesContract:
     def test_a_vector_can_be_saved_before_its_record(self, store: Store) -> None:
         """The record is found at once. If a vector is saved twice, the first one stays."""
         for passage in ("heron at dawn", "lake"):
-            index_of(store).save(["heron at dawn"], EMBEDDER.passages([passage]))
+            index_of(store).save(["heron at dawn"], EMBEDDER.passages([passage]), ahead=True)
         apply(store, Put(Record("a", "heron at dawn")))
         (hit,) = by_vector(store, "heron at dawn").entries
         assert (hit.id, hit.score) == ("a", 1.0)
         assert index_of(store).coverage() == (1, 0)
+
+    def test_no_vector_is_left_of_a_text_that_was_purged_while_it_was_embedded(self, store: Store) -> None:
+        apply(store, Put(Record("a", "heron at dawn")), Put(Record("b", "lake")))
+        passages = index_of(store).missing(9)
+        apply(store, Forget("a", purge=True))
+        index_of(store).save(passages, EMBEDDER.passages(passages))
+        assert index_of(store).known(["heron at dawn", "lake"]) == {"lake"}
 
     def test_vectors_saved_by_another_process_are_found(self, open_store: OpenStore, place: str) -> None:
         """Also by a store that has searched before they were saved."""

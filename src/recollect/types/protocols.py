@@ -287,8 +287,8 @@ class VectorIndex(Protocol):
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
         """How many records (that pass the filter) have a vector, and how many have none."""
 
-    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
-        """Store the vectors of passages."""
+    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
+        """Store the vectors of passages that records have; with `ahead`, also of passages that will be stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def default_origin(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored record: a `fact`, or a `chunk` of a file."""
+    """A record: a `fact`, a `chunk` of a file, a `turn` of a conversation; `outside` are documents of other systems."""
 
     id: str
     text: str

@@ -296,14 +296,14 @@ def get_reading(id: RecordId, memory: Named) -> Json:  # noqa: A002
     record = memory.require(id)
     freshness, lines = None, record.lines if record.path else None
     if record.kind == "turn":
-        content, lines = turn_nodes(memory.conversation(id).turns, id)
+        content, lines = turn_nodes(memory.conversation(record.id).turns, record.id)
     elif lines:
         around = memory.excerpt(id)
         freshness = around.freshness
         content = (nodes if record.is_markdown else code_nodes)(around.text, around.first_line)
     else:
         content = nodes(record.text)
-    return Json({"id": id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
+    return Json({"id": record.id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
 
 
 _SIMILAR_NOTES = "How many similar notes."

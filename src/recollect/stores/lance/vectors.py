@@ -82,9 +82,9 @@ class LanceVectors(SqliteVectors):
 
     saving = None  # type: ignore[assignment]  # `save` has to know of every vector
 
-    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
         """Save vectors in the file, and commit them to LanceDB when a batch is full."""
-        super().save(passages, vectors)
+        super().save(passages, vectors, ahead=ahead)
         self.updater.update_if_due()
 
     def _covered(self, connection: Connection, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

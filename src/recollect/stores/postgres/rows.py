@@ -15,7 +15,17 @@ from recollect.querylang import has_phrase, is_word, needed_terms, term_of
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.postings import term_key
-from recollect.stores.rows import Condition, Located, all_of, from_row, meta, of_time, unusual_origins, visible_to
+from recollect.stores.rows import (
+    Condition,
+    Located,
+    all_of,
+    distinct,
+    from_row,
+    meta,
+    of_time,
+    unusual_origins,
+    visible_to,
+)
 from recollect.types import Filter, Hit, Record, Scope
 from recollect.types.search import RankedRows
 
@@ -88,21 +98,12 @@ def passing(where: Filter) -> Condition:
 
 def ranked_rows(ranked: Sequence[tuple[Any, ...]], depth: int, read: RowReader) -> tuple[Sequence[Hit], int]:
     """The first `depth` different texts of ranked (row, score, *`COLUMNS`), and the number of duplicates."""
-    folds: set[bytes] = set()
-    first: list[tuple[Any, ...]] = []
-    duplicates = 0
-    for each in ranked:
-        if each[2] in folds:
-            duplicates += 1
-        elif len(first) == depth:
-            break
-        else:
-            folds.add(each[2])
-            first.append(each)
+    first, duplicates = distinct([each[2] for each in ranked], depth)
     if not first:
         return (), duplicates
-    rows, scores, hashes, times, importances, decays, files, lines = zip(*first, strict=True)
-    return RankedRows(rows, scores, hashes, times, importances, decays, files, lines, read), duplicates
+    rows, scores, folds, *others = zip(*(ranked[place] for place in first), strict=True)
+    times, importances, decays, files, lines = others
+    return RankedRows(rows, scores, folds, times, importances, decays, files, lines, read), duplicates
 
 
 def row_reader(database: PostgresDatabase, where: Filter, *, replica: bool) -> RowReader:

@@ -78,6 +78,7 @@ class PostgresVectors(VectorIndex):
     _embedded = "records JOIN embeddings USING (passage)"
     _explored = 8  # `hnsw.ef_search` for each candidate
     _has_unsettled = True  # new vectors are outside the index at first
+    _sees_texts = True  # whether a record has a text
 
     def __init__(self, database: PostgresDatabase, space: VectorSpace, number: int) -> None:
         self._database = database
@@ -148,11 +149,11 @@ class PostgresVectors(VectorIndex):
         without = int(row[0]) if row else 0
         return visible.count - without, without
 
-    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
         for start in range(0, len(passages), SAVE_BATCH):
             part = slice(start, start + SAVE_BATCH)
             pairs = stored_pairs(passages[part], vectors[part])
-            self._database.write_at_once(save_vectors(self._number, pairs, any_text=True))
+            self._database.write_at_once(save_vectors(self._number, pairs, any_text=ahead or not self._sees_texts))
 
     def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
         """The change that stores the vectors together with their records."""
@@ -217,6 +218,7 @@ class PostgresVectors(VectorIndex):
 class RestrictedVectors(PostgresVectors):
     """Vector search for a role that sees one scope. It cannot tell whether a record has a text, so it saves later."""
 
+    _sees_texts = False
     saving = None  # type: ignore[assignment]
 
 

@@ -30,7 +30,7 @@ _INSERT_EVENT = "INSERT OR IGNORE INTO history (seq, id, action, at, detail, row
 
 
 class SqliteSnapshot(contents.SqlSnapshot):
-    """Finds each part by itself: a file is near."""
+    """Finds parts one by one: a query to a file is cheap."""
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
         return [_stored(self.connection, part) for part in parts]

@@ -172,7 +172,7 @@ class Database(SqlDatabase):
                 self._roll_back(self._writer)
                 self._write_lock.release()
 
-    def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:  # noqa: ARG002
+    def transact(self, work: Callable[[Any], T]) -> T:
         with self.write() as connection:
             return work(connection)
 

@@ -36,9 +36,9 @@ _TWIN = (
 _TAGS = COLUMNS.index("tags")
 EVENTS_OF = "row = (SELECT row FROM records WHERE id = ?)"
 _KNOWN = "SELECT id, fold FROM records WHERE id = ? OR fold = ?"
-_SAVE = (
+SAVE_VECTOR = (  # without the last parameter only if a record has the passage: it may have been purged meanwhile
     "INSERT INTO embeddings (space, passage, vector) SELECT ?1, ?2, ?3"
-    " WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?2 AND forgotten_at IS NULL)"
+    " WHERE ?4 OR EXISTS (SELECT 1 FROM records WHERE passage = ?2 AND forgotten_at IS NULL)"
     " ON CONFLICT (space, passage) DO NOTHING"
 )
 _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)"
@@ -109,7 +109,7 @@ class _Rows(ledger.Table):
     def _step(self, change: Change) -> list[Record]:
         if isinstance(change, SaveVectors):
             self.check_space(change.space)
-            self.connection.executemany(_SAVE, [(change.space, *pair) for pair in change.vectors])
+            self.connection.executemany(SAVE_VECTOR, [(change.space, *pair, False) for pair in change.vectors])
             return []
         return ledger.apply(self, change)
 

@@ -32,6 +32,7 @@ from recollect.stores.sqlite.index import (
     state_of,
 )
 from recollect.stores.sqlite.manifest import WRITTEN_ROWS, due
+from recollect.stores.sqlite.records import SAVE_VECTOR
 from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.segments import Ints, Mask
 from recollect.stores.sqlite.views import View
@@ -144,15 +145,12 @@ class SqliteVectors(VectorIndex):
             find = "SELECT passage FROM embeddings WHERE space = ? AND passage = ?"
             return {passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get}
 
-    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
         for start in range(0, len(passages), SAVE_BATCH):
             part = slice(start, start + SAVE_BATCH)
+            pairs = stored_pairs(passages[part], vectors[part])
             with self._database.write() as connection:
-                connection.executemany(
-                    "INSERT INTO embeddings (space, passage, vector) VALUES (?, ?, ?)"
-                    " ON CONFLICT (space, passage) DO NOTHING",
-                    [(self._number, *pair) for pair in stored_pairs(passages[part], vectors[part])],
-                )
+                connection.executemany(SAVE_VECTOR, [(self._number, *pair, ahead) for pair in pairs])
 
     def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
         """The change that stores the vectors together with their records."""

@@ -309,10 +309,6 @@ class ClusterRows(Rows):
             raise pg.SerializationFailure("a record that was there is gone")
         return place
 
-    def _refuse_taken(self, ids: Sequence[str]) -> None:
-        if ids:
-            super()._refuse_taken(ids)
-
     def _scope_number(self, scope: Scope) -> int:
         number = scope_number(self.connection, scope)
         (listed,) = self.connection.execute("SELECT current_setting('recollect.scopes', true)").fetchone() or ("",)

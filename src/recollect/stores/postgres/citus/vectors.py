@@ -28,11 +28,22 @@ EMBEDDING = "INSERT INTO embeddings (scope, space, passage, vector) VALUES (%s, 
 
 
 def save_vectors(
-    connection: Connection, space: int, vectors: Sequence[tuple[bytes, bytes]], scopes: Sequence[int] | None
+    connection: Connection,
+    space: int,
+    vectors: Sequence[tuple[bytes, bytes]],
+    scopes: Sequence[int] | None = None,
+    *,
+    ahead: bool = False,
 ) -> None:
-    """Save vectors by the hashes of their texts in the scopes that have these texts, or in some of them."""
+    """Save vectors by the hashes of their texts in the scopes that have these texts, or in some of them.
+
+    With `ahead`, vectors of other texts are saved, too: their records will be stored.
+    """
     values = dict(vectors)
-    if not values or not (owners := owners_of(connection, list(values), scopes)):
+    owners = owners_of(connection, list(values), scopes)
+    if ahead:
+        owners += [(NOBODY, passage) for passage in set(values) - {passage for _, passage in owners}]
+    if not owners:
         return
     rows = [(scope, space, passage, literal(np.frombuffer(values[passage], "<f4"))) for scope, passage in owners]
     insert_rows(connection, EMBEDDING, rows, " ON CONFLICT DO NOTHING")
@@ -47,10 +58,7 @@ def owners_of(
     rows = connection.execute(
         f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}", [list(passages), *numbers]
     )
-    owners = [(scope, bytes(passage)) for scope, passage in rows]
-    if scopes is None:  # a vector may be there before its record
-        owners += [(NOBODY, passage) for passage in set(passages) - {passage for _, passage in owners}]
-    return owners
+    return [(scope, bytes(passage)) for scope, passage in rows]
 
 
 def insert_vectors(
@@ -84,7 +92,7 @@ def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
         ).fetchall()  # fmt: skip
         if found:
             pairs = [(bytes(passage), _packed(vector)) for passage, vector in found]
-            save_vectors(connection, space, pairs, None)
+            save_vectors(connection, space, pairs)
             keys = [passage for passage, _ in pairs]
             connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (NOBODY, keys))
 
@@ -132,7 +140,7 @@ class ClusterVectors(PostgresVectors):
                 raise
             return set()  # while a worker does not answer, a vector of another scope is computed again
 
-    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
         for start in range(0, len(passages), SAVE_BATCH):
             part = slice(start, start + SAVE_BATCH)
             pairs = stored_pairs(passages[part], vectors[part])
@@ -142,7 +150,7 @@ class ClusterVectors(PostgresVectors):
                 keep = ("SELECT keep_vectors(%s, %s::bytea[], %s::vector[])", [self._number, list(keys), literals])
                 self._database.write_at_once([keep])
                 continue
-            self._database.write(partial(save_vectors, space=self._number, vectors=pairs, scopes=None), self.scope)
+            self._database.write(partial(save_vectors, space=self._number, vectors=pairs, ahead=ahead), self.scope)
 
 
 class ClusterSpaces(PostgresSpaces):
