@@ -103,8 +103,8 @@ def test_words_of_code_do_not_stand_in_sentences(memory: Memory) -> None:
 
 
 def test_text_of_a_book_is_read_in_part(memory: Memory) -> None:
-    """Its first 20,000 characters."""
-    memory.add("word " * 4000 + NEAR)
+    """Its first 4,000 characters."""
+    memory.add("word " * 800 + NEAR)
     memory.add(FAR)
     assert not any(one.factors for one in memory.search("night heron", sources=["keyword"]).results)
 

@@ -565,7 +565,7 @@ def with_pairs(rows: Sequence[Row], text: str, analyzer: Analyzer) -> list[Row]:
 def close(record: Record, pair: set[str], analyzer: Analyzer) -> bool:
     """Whether the two words stand at most three words apart."""
     places: dict[str, list[int]] = {term: [] for term in pair}
-    for number, word in enumerate(record.passage.split()):
+    for number, word in enumerate(record.passage[:4000].split()):
         for token in analyzer.tokens(word):
             if token.term in places:
                 places[token.term].append(number)
