@@ -192,8 +192,8 @@ def test_defaults_contact_nothing(train: Train, store: str) -> None:
 
 
 def test_missing_model_leaves_keyword_search(train: Train) -> None:
-    """The reason is in the answer, and no download is tried."""
-    train("index", "notes")
+    """The reason is in the answer, and no download is tried. A store that has vectors of another model uses that one."""
+    train("--embedder", "none", "index", "notes")
     train.variables |= {"RECOLLECT_EMBEDDER": "arctic-embed-s", "RECOLLECT_MODELS": str(train.folder / "none")}
     answer = json.loads(train("--offline", "search", "spare key", "--json").stdout)
     assert "blue pot" in answer["results"][0]["text"]
