@@ -73,13 +73,30 @@ def test_fields(field: str, start: str) -> None:
     assert read_period(f"{field} or so", NOW) is None
 
 
+@pytest.mark.parametrize(
+    ("field", "start"),
+    [
+        ("Friday", "2026-11-20"), ("this Friday", "2026-11-20"), ("Freitag", "2026-11-20"), ("Tuesday", "2026-11-24"),
+        ("24 December", "2026-12-24"), ("24. Dezember", "2026-12-24"), ("3 April", "2027-04-03"),
+        ("17 November", "2027-11-17"), ("December", "2026-12-01"), ("May", "2027-05-01"), ("last Friday", "2026-11-13"),
+        ("next Friday", "2026-11-20"), ("24 December 2025", "2025-12-24"), ("yesterday", "2026-11-16"),
+    ],
+)  # fmt: skip
+def test_fields_that_look_ahead(field: str, start: str) -> None:
+    """An expiry on Friday or on 24 December means the next one that begins after today."""
+    period = read_period(field, NOW, ahead=True)
+    assert period is not None
+    assert period.start.date().isoformat() == start
+
+
 @given(st.text(max_size=40) | st.from_regex(r"(last|in|on|vor|[0-9]{1,4}|May|March|days|ago|2026|[0-9]{2}\.){0,6}"))
 def test_no_text_fails(text: str) -> None:
     """Whatever is asked, at the ends of time too."""
     for now in (NOW, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)):
         period = find_period(text, now)
         assert period is None or period.start < period.end
-        read_period(text, now)
+        for ahead in (False, True):
+            read_period(text, now, ahead=ahead)
 
 
 def test_dates_in_names_of_files() -> None:

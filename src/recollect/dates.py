@@ -248,27 +248,41 @@ def find_period(text: str, now: datetime) -> Period | None:
     return None
 
 
-def read_period(text: str, now: datetime) -> Period | None:
-    """The time that a field is, such as "yesterday", "last-week" or "in 2 days"; None if it is none in words."""
+def read_period(text: str, now: datetime, *, ahead: bool = False) -> Period | None:
+    """The time that a field is, such as "yesterday", "last-week" or "in 2 days"; None if it is none in words.
+
+    A weekday, a month or a day without a year is the last one, or the next one that begins after today if `ahead`.
+    """
     text = text.strip()
     text = text if any(map(str.isdecimal, text)) else text.replace("-", " ")
     for pattern, period in _compiled(field=True) if len(text) <= LONGEST else ():
         for field in (text, f"in {text}"):  # in May: then it is no other word
-            if (found := pattern.fullmatch(field)) and (named := _period(found, period, now)):
+            if (found := pattern.fullmatch(field)) and (named := _period(found, period, now, ahead=ahead)):
                 return named
     return None
 
 
 def _period(
-    found: re.Match[str], period: Callable[[re.Match[str], date], tuple[date, date]], now: datetime
-) -> Period | None:
+    found: re.Match[str], period: Callable[[re.Match[str], date], tuple[date, date]], now: datetime, *,
+    ahead: bool = False,
+) -> Period | None:  # fmt: skip
     words, today = found.group().split(), now.astimezone(UTC).date()
     try:
-        first, end = period(found, today)
+        first, end = period(found, _day_to_look_back_from(found, today) if ahead else today)
         end = max(end, today + DAY) if words[0].lower() in _SINCE else end
     except (ValueError, OverflowError):  # 31 February, or a word that is no date here
         return None
     return Period(datetime.combine(first, time(), UTC), datetime.combine(end, time(), UTC), " ".join(words))
+
+
+def _day_to_look_back_from(found: re.Match[str], today: date) -> date:
+    """A week or a year after today: from there, the next weekday or month of a name is the last one."""
+    parts = found.groupdict()
+    if parts.get("last") or parts.get("next") or parts.get("year"):
+        return today
+    if parts.get("weekday"):
+        return today + 7 * DAY
+    return _shifted(today, 12) if parts.get("month") else today
 
 
 _DATED = r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P<day>3[01]|[12]\d|0[1-9])(?!\d)"

@@ -209,6 +209,27 @@ def test_expiry_duration_counts_forward(run):
     assert run("get", "t", "--json").json["expires_at"] > run("get", "t", "--json").json["created_at"]
 
 
+def test_expiry_in_words_lies_ahead(run):
+    """Every weekday and every day of the year is the next one of its name."""
+    for number, words in enumerate(("Monday", "Friday", "24 December", "1 January")):
+        answer = run("add", f"Permit {number}", "--expires-at", words, "--json")
+        assert answer.json["expires_at"] > answer.json["created_at"]
+        assert answer.err == ""
+    assert len(run("list", "--json").json) == 4
+
+
+def test_expiry_in_the_past_is_noted(run):
+    """On standard error, after `add`, `edit` and `add -`; an edit of another field does not repeat it."""
+    for words in (
+        ("add", "Permit", "--id", "p", "--expires-at", "yesterday"),
+        ("edit", "p", "--expires-at", "2020-01-01", "--json"),
+    ):
+        assert "searches do not find p: the expiry 20" in run(*words).err
+    assert run("edit", "p", "--text", "The permit").err == ""
+    lines = "".join(f'{{"text": "Note {n}", "expires_at": "2020-01-01"}}\n' for n in range(2))
+    assert "searches do not find 2 of the records" in run("add", "-", stdin=lines).err
+
+
 def test_supersession_in_the_past_leaves_no_gap(run):
     """The new record dates from when it took over, so every day has an answer."""
     run("add", "Ada lives in Rome", "--id", "old", "--happened-at", "2020-01-01")

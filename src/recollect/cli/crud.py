@@ -22,7 +22,7 @@ from recollect.memory.resemblance import Resemblance, resembling
 from recollect.memory.shapes import event_dict, name_of, record_dict, record_dicts, rollback_dict
 from recollect.memory.validation import FIELDS
 from recollect.options import ORIGINS
-from recollect.types import Record
+from recollect.types import Record, now
 from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
@@ -67,12 +67,14 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
         emit(as_json, document, plain(record.id))
         if similar and not as_json:
             _note_similar(record, similar)
+        _note_expired([record])
         return
     if fields or supersedes:
         raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')
     with open_memory(options) as memory:
         records = memory.add_many(_json_lines(), progress=terminal.progress("embedding"))
     emit(as_json, record_dicts(records), lambda: notice(f"added {counted(len(records), 'record')}"))
+    _note_expired(records)
 
 
 def _note_similar(record: Record, similar: Resemblance) -> None:
@@ -81,6 +83,14 @@ def _note_similar(record: Record, similar: Resemblance) -> None:
     notice(f"an earlier fact says something similar: {old}  {plain_text(name_of(similar.record))}")
     if similar.replaceable:
         notice(f"if the new one replaces it: recollect supersede {shlex.quote(old)} {shlex.quote(new)}")
+
+
+def _note_expired(records: Sequence[Record]) -> None:
+    """Say that searches do not find a record whose expiry lies in the past."""
+    expired = [record for record in records if record.expires_at and record.expires_at <= now()]
+    if expired:
+        which = plain(short_id(expired[0].id)) if len(expired) == 1 else f"{len(expired):,} of the records"
+        notice(f"searches do not find {which}: the expiry {_time(expired[0].expires_at)} lies in the past")
 
 
 def _json_lines() -> Iterator[dict[str, Any]]:
@@ -151,6 +161,8 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
     with open_memory(options) as memory:
         record = memory.edit(record_named(memory, record_id), **fields, **dict.fromkeys(clear))
     emit(as_json, record_dict(record), plain(record.id))
+    if "expires_at" in fields:
+        _note_expired([record])
 
 
 @command()
