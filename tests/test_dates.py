@@ -37,6 +37,19 @@ NOW = datetime(2026, 11, 17, 7, 30, tzinfo=UTC)  # a Tuesday
         ("am 3. März", "2026-03-03 (am 3. März)"),
         ("im Mai", "2026-05-01 to 2026-05-31 (im Mai)"),
         ("am 14.03.2026", "2026-03-14 (14.03.2026)"),
+        ("what happened in the past week?", "2026-11-10 to 2026-11-17 (in the past week)"),
+        ("the past month", "2026-10-17 to 2026-11-17 (the past month)"),
+        ("within the last year", "2025-11-17 to 2026-11-17 (within the last year)"),
+        ("what happened in the last week of May?", "2026-05-01 to 2026-05-31 (of May)"),
+        ("the last Friday of October", "2026-10-01 to 2026-10-31 (of October)"),
+        ("die letzte Woche im Mai", "2026-05-01 to 2026-05-31 (im Mai)"),
+        ("letzte Woche im Büro", "2026-11-09 to 2026-11-15 (letzte Woche)"),
+        ("what changed since yesterday?", "2026-11-16 to 2026-11-17 (since yesterday)"),
+        ("since the last week", "2026-11-09 to 2026-11-17 (since the last week)"),
+        ("since 2026-03-14", "2026-03-14 to 2026-11-17 (since 2026-03-14)"),
+        ("seit gestern", "2026-11-16 to 2026-11-17 (seit gestern)"),
+        ("seit letzter Woche", "2026-11-09 to 2026-11-17 (seit letzter Woche)"),
+        ("day before yesterday", "2026-11-15 (day before yesterday)"),
     ],
 )  # fmt: skip
 def test_dates_in_questions(question: str, period: str) -> None:
@@ -54,6 +67,19 @@ def test_dates_in_questions(question: str, period: str) -> None:
 )  # fmt: skip
 def test_other_words_are_no_dates(question: str) -> None:
     """Words that can mean something else need another part of a date beside them."""
+    assert find_period(question, NOW) is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "what did we decide before March 2026?", "before 3 March 2026", "before last week", "until yesterday",
+        "till the end of May", "what came after October 2025", "the last week of school", "in the past weeks",
+        "vor dem 3. März", "vor März 2026", "bis gestern", "bis Ende Mai 2026", "nach letzter Woche",
+    ],
+)  # fmt: skip
+def test_time_before_or_after_a_date_favours_nothing(question: str) -> None:
+    """The date itself is not what is asked about."""
     assert find_period(question, NOW) is None
 
 
