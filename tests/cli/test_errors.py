@@ -27,6 +27,8 @@ import pytest
         (["add", "x", "--importance", "7"], 2, "importance"),
         (["add", "x", "--decay", "quickly"], 2, "quickly"),
         (["add", "x", "--supersedes", "nobody"], 2, "nobody"),
+        (["edit", "kept", "--tag", "z", "--clear", "tags"], 2, "tags cannot be set and cleared at once"),
+        (["edit", "kept", "--title", "q", "--clear", "title"], 2, "title cannot be set and cleared at once"),
         (["get", "nobody"], 2, "nobody"),
         (["forget", "nobody"], 2, "nobody"),
         (["history", "nobody"], 2, "nobody"),

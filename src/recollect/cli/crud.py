@@ -158,6 +158,8 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
     fields = _fields(options)
     if not fields and not clear:
         raise UsageError("there is nothing to change", hint="recollect edit --help lists the fields")
+    for name in fields.keys() & set(clear):
+        raise UsageError(f"{name} cannot be set and cleared at once", hint=f"leave out --clear {name} or the new value")
     with open_memory(options) as memory:
         record = memory.edit(record_named(memory, record_id), **fields, **dict.fromkeys(clear))
     emit(as_json, record_dict(record), plain(record.id))
