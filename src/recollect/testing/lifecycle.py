@@ -132,6 +132,7 @@ class ForgettingContract:
         store_all(store, Record("kept", "heron in the reeds", created_at=NOON), gone)
         apply(store, Forget("gone", purge))
         assert store.records.get(["gone"]) == store.files.chunks("/n/bird.md") == []
+        assert ids(store.files.chunks("/n/bird.md", forgotten=True)) == ([] if purge else ["gone"])
         assert all_ids(store) == ["kept"]
         assert all_ids(store, Filter(tags=("bird",))) == []
         assert store.joins.by_path(["/n/bird.md"], Filter()) == {}
