@@ -29,6 +29,8 @@ import pytest
         (["add", "x", "--supersedes", "nobody"], 2, "nobody"),
         (["edit", "kept", "--tag", "z", "--clear", "tags"], 2, "tags cannot be set and cleared at once"),
         (["edit", "kept", "--title", "q", "--clear", "title"], 2, "title cannot be set and cleared at once"),
+        (["list", "--user", "bob", "--any-scope"], 2, "--any-scope and a scope exclude each other"),
+        (["--agent", "b", "list", "--any-scope"], 2, "--any-scope and a scope exclude each other"),
         (["get", "nobody"], 2, "nobody"),
         (["forget", "nobody"], 2, "nobody"),
         (["history", "nobody"], 2, "nobody"),

@@ -30,6 +30,16 @@ def test_unlikely_results_do_not_hide_the_note(run):
     assert "1 record belongs to user=ada" in found.err
 
 
+def test_status_counts_what_its_scope_sees(run):
+    """Records and vectors of the user and global ones; without a scope, those of everybody."""
+    run("add", "A secret of mine.", "--user", "me")
+    run("add", "A global fact.")
+    for flags, total in (((), 2), (("--user", "me"), 2), (("--user", "bob"), 1)):
+        state = run("status", *flags, "--json").json
+        assert (state["records"]["total"], state["vectors"]["without"]) == (total, total)
+        assert state["store"]
+
+
 def test_an_empty_store_has_no_such_note(run):
     """Nothing is nothing."""
     assert "belong" not in run("search", "fact").err
