@@ -19,6 +19,15 @@ def test_the_owner_learns_whose_records_were_not_searched(run):
     assert "belong" in run("search", "zebra").err
 
 
+def test_filters_count_for_the_note(run):
+    """Only records that the same command with the scope can find are counted."""
+    run("add", "A fact of mine.", "--user", "me", "--tag", "red")
+    for words in (("list", "--kind", "turn"), ("search", "fact", "--tag", "blue"), ("recall", "fact tag:blue")):
+        assert "belong" not in run(*words).err
+    for words in (("list", "--kind", "fact"), ("search", "fact", "--tag", "red"), ("recall", "fact tag:red")):
+        assert "1 record belongs to user=me" in run(*words).err
+
+
 @pytest.mark.ci
 def test_unlikely_results_do_not_hide_the_note(run):
     """A vector search always has results; the note is there when none of them seems to answer."""

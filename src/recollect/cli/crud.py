@@ -20,7 +20,7 @@ from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plai
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.resemblance import Resemblance, resembling
 from recollect.memory.shapes import event_dict, name_of, record_dict, record_dicts, rollback_dict
-from recollect.memory.validation import FIELDS
+from recollect.memory.validation import FIELDS, make_filter
 from recollect.options import ORIGINS
 from recollect.types import Record, now
 from recollect.types.records import short_id, short_ids
@@ -127,10 +127,11 @@ def get(record_id: str, as_json: bool, **options: Any) -> None:
 def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     """List records, newest first."""
     with open_memory(options, reads=True) as memory:
-        records = memory.list(limit=limit, offset=offset, **filters_of(options))
+        asked = make_filter(filters_of(options), memory.scope, memory.caller)
+        records = memory.list(asked, limit=limit, offset=offset)
         save_answer(memory, (record.id for record in records))
         if not records and not as_json:
-            note_other_scopes(memory)
+            note_other_scopes(memory, asked)
     emit(as_json, record_dicts(records), lambda: _print_listing(records, numbered=True))
     return 0 if records else 1
 
