@@ -113,6 +113,19 @@ def test_folder_is_indexed_and_updated(run, home):
     assert run("search", "two").code == 1
 
 
+def test_path_filter_is_relative_to_the_current_folder(run, home, monkeypatch):
+    """`.`, `..` and what is below them; a name without them is the last part of any path."""
+    for name in ("one", "two"):
+        (home / name).mkdir()
+        (home / name / "note.md").write_text(f"# Note\n\nThe heron of {name}.\n")
+    run("index", home / "one", home / "two")
+    monkeypatch.chdir(home / "one")
+    paths = {".": 1, "./": 1, "./note.md": 1, "..": 2, "../two": 1, "../two/": 1, "two/": 1, "note.md": 2, "../gone": 0}
+    for path, count in paths.items():
+        assert len(run("search", "heron", "--path", path, "--json").json["results"]) == count, path
+        assert len(run("list", "--path", path, "--json").json) == count, path
+
+
 def test_index_needs_an_existing_path(run, home):
     """Nothing, or a missing path, is a usage error; a single file is accepted."""
     (home / "x.md").write_text("x")

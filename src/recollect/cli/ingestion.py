@@ -75,7 +75,7 @@ def _index_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def index(
     paths: tuple[str, ...], dry_run: bool, confirm: bool, wait: bool | None, as_json: bool, **options: Any
 ) -> None:
-    """Index each PATH, a folder or a file: markdown, plain text and source code.
+    """Index each PATH, a folder or a file: notes, source code, PDF, DOCX, HTML, notebooks and mail.
 
     Run it again at any time: it reads only files that changed, and removes files that are gone from the index. Keywords
     find a file as soon as it is read, its meaning when its vectors are computed.
