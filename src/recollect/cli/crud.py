@@ -73,7 +73,7 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
         raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')
     with open_memory(options) as memory:
         records = memory.add_many(_json_lines(), progress=terminal.progress("embedding"))
-    emit(as_json, record_dicts(records), lambda: notice(f"added {counted(len(records), 'record')}"))
+    emit(as_json, lambda: record_dicts(records), lambda: notice(f"added {counted(len(records), 'record')}"))
     _note_expired(records)
 
 
@@ -132,7 +132,7 @@ def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
         save_answer(memory, (record.id for record in records))
         if not records and not as_json:
             note_other_scopes(memory, asked)
-    emit(as_json, record_dicts(records), lambda: _print_listing(records, numbered=True))
+    emit(as_json, lambda: record_dicts(records), lambda: _print_listing(records, numbered=True))
     return 0 if records else 1
 
 

@@ -92,7 +92,7 @@ def index(
     owner = ", ".join(f"{part} {name}" for part, name in memory.scope.as_dict().items()) or "everybody"
     if tags := options["tags"]:
         owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
-    emit(as_json, dataclasses.asdict(report), lambda: _print_report(report, owner))
+    emit(as_json, lambda: dataclasses.asdict(report), lambda: _print_report(report, owner))
 
 
 def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | None) -> int:
