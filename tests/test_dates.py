@@ -37,6 +37,19 @@ NOW = datetime(2026, 11, 17, 7, 30, tzinfo=UTC)  # a Tuesday
         ("am 3. März", "2026-03-03 (am 3. März)"),
         ("im Mai", "2026-05-01 to 2026-05-31 (im Mai)"),
         ("am 14.03.2026", "2026-03-14 (14.03.2026)"),
+        ("what happened in the past week?", "2026-11-10 to 2026-11-17 (in the past week)"),
+        ("the past month", "2026-10-17 to 2026-11-17 (the past month)"),
+        ("within the last year", "2025-11-17 to 2026-11-17 (within the last year)"),
+        ("what happened in the last week of May?", "2026-05-01 to 2026-05-31 (of May)"),
+        ("the last Friday of October", "2026-10-01 to 2026-10-31 (of October)"),
+        ("die letzte Woche im Mai", "2026-05-01 to 2026-05-31 (im Mai)"),
+        ("letzte Woche im Büro", "2026-11-09 to 2026-11-15 (letzte Woche)"),
+        ("what changed since yesterday?", "2026-11-16 to 2026-11-17 (since yesterday)"),
+        ("since the last week", "2026-11-09 to 2026-11-17 (since the last week)"),
+        ("since 2026-03-14", "2026-03-14 to 2026-11-17 (since 2026-03-14)"),
+        ("seit gestern", "2026-11-16 to 2026-11-17 (seit gestern)"),
+        ("seit letzter Woche", "2026-11-09 to 2026-11-17 (seit letzter Woche)"),
+        ("day before yesterday", "2026-11-15 (day before yesterday)"),
     ],
 )  # fmt: skip
 def test_dates_in_questions(question: str, period: str) -> None:
@@ -58,6 +71,19 @@ def test_other_words_are_no_dates(question: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "question",
+    [
+        "what did we decide before March 2026?", "before 3 March 2026", "before last week", "until yesterday",
+        "till the end of May", "what came after October 2025", "the last week of school", "in the past weeks",
+        "vor dem 3. März", "vor März 2026", "bis gestern", "bis Ende Mai 2026", "nach letzter Woche",
+    ],
+)  # fmt: skip
+def test_time_before_or_after_a_date_favours_nothing(question: str) -> None:
+    """The date itself is not what is asked about."""
+    assert find_period(question, NOW) is None
+
+
+@pytest.mark.parametrize(
     ("field", "start"),
     [
         ("yesterday", "2026-11-16"), ("last week", "2026-11-09"), ("last-week", "2026-11-09"),
@@ -73,13 +99,30 @@ def test_fields(field: str, start: str) -> None:
     assert read_period(f"{field} or so", NOW) is None
 
 
+@pytest.mark.parametrize(
+    ("field", "start"),
+    [
+        ("Friday", "2026-11-20"), ("this Friday", "2026-11-20"), ("Freitag", "2026-11-20"), ("Tuesday", "2026-11-24"),
+        ("24 December", "2026-12-24"), ("24. Dezember", "2026-12-24"), ("3 April", "2027-04-03"),
+        ("17 November", "2027-11-17"), ("December", "2026-12-01"), ("May", "2027-05-01"), ("last Friday", "2026-11-13"),
+        ("next Friday", "2026-11-20"), ("24 December 2025", "2025-12-24"), ("yesterday", "2026-11-16"),
+    ],
+)  # fmt: skip
+def test_fields_that_look_ahead(field: str, start: str) -> None:
+    """An expiry on Friday or on 24 December means the next one that begins after today."""
+    period = read_period(field, NOW, ahead=True)
+    assert period is not None
+    assert period.start.date().isoformat() == start
+
+
 @given(st.text(max_size=40) | st.from_regex(r"(last|in|on|vor|[0-9]{1,4}|May|March|days|ago|2026|[0-9]{2}\.){0,6}"))
 def test_no_text_fails(text: str) -> None:
     """Whatever is asked, at the ends of time too."""
     for now in (NOW, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)):
         period = find_period(text, now)
         assert period is None or period.start < period.end
-        read_period(text, now)
+        for ahead in (False, True):
+            read_period(text, now, ahead=ahead)
 
 
 def test_dates_in_names_of_files() -> None:

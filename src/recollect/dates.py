@@ -69,6 +69,7 @@ def _any(names: dict[str, int] | dict[str, str]) -> str:
 
 _NUMBER = rf"(?P<number>\d{{1,3}}|{_any(NUMBERS)})"
 _UNIT = rf"(?P<unit>{_any(UNITS)})"
+_ONE_UNIT = r"(?P<unit>day|week|month|year|tag|woche|monats?|jahr(?:es)?)"
 _MONTH, _WEEKDAY = rf"(?P<month>{_any(MONTHS)})\.?", rf"(?P<weekday>{_any(WEEKDAYS)})"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DAY = r"(?P<day>3[01]|[12]\d|0?[1-9])(?P<ordinal>st|nd|rd|th|\.)?"
@@ -126,7 +127,7 @@ def _weekday(found: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _count(found: re.Match[str]) -> int:
-    number = found["number"].lower()
+    number = (found.groupdict().get("number") or "one").lower()
     return int(number) if number.isdecimal() else NUMBERS[number]
 
 
@@ -140,7 +141,7 @@ def _ahead(found: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _recent(found: re.Match[str], today: date) -> tuple[date, date]:
-    """The last three days, the past two weeks: until today, which belongs to it."""
+    """The last three days, the past week: until today, which belongs to it."""
     return _moved(today, UNITS[found["unit"].lower()], -_count(found)), today + DAY
 
 
@@ -183,16 +184,24 @@ def _named(days: int) -> Callable[[re.Match[str], date], tuple[date, date]]:
 _IN = r"(?:in|during|since|of|from|im|seit|vom|ab)"
 _ON = r"(?:on|since|from|am|seit|vom|ab)(?:\s+the|\s+dem)?"
 _SINCE = ("since", "seit", "ab")
+_SINCE_THEN = rf"(?<!\w)(?:{'|'.join(_SINCE)})(?:\s+(?:the|dem|der))?\s+$"
+_OTHER_SIDE = (  # of the time that is named: "before March 2026", "until the end of May"
+    r"(?<!\w)(?:before|until|till|prior\s+to|after|vor|bis|nach)(?:\s+(?:the|dem|der|den|zum|zur))?"
+    r"(?:\s+(?:end|start|beginning|ende|anfang))?\s+$"
+)
+_NOT_OF = rf"(?!\s+(?:of|des|(?:in|im|vom)\s+(?:{_any(MONTHS)}))\b)"  # "the last week of May" is not last week
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], tuple[date, date]]], ...] = (
-    (r"the\s+day\s+before\s+yesterday|vorgestern", _named(-2)),
+    (r"(?:the\s+)?day\s+before\s+yesterday|vorgestern", _named(-2)),
     (r"yesterday|gestern", _named(-1)),
     (r"today|heute", _named(0)),
-    (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_NUMBER}\s+{_UNIT}", _recent),
-    (rf"(?:last|past)\s+{_NUMBER}\s+{_UNIT}", _recent),
-    (rf"in\s+den\s+letzten\s+{_NUMBER}\s+{_UNIT}", _recent),
+    (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
+    (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_ONE_UNIT}{_NOT_OF}", _recent),
+    (rf"(?:last|past)\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
+    (rf"(?:the\s+)?past\s+{_ONE_UNIT}{_NOT_OF}", _recent),
+    (rf"in\s+den\s+letzten\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
     (rf"{_NUMBER}\s+{_UNIT}\s+ago", _ago),
     (rf"vor\s+{_NUMBER}\s+{_UNIT}", _ago),
-    (rf"(?:the\s+)?(?:{_LAST}|{_THIS}|{_NEXT})\s+(?:{_UNIT}|{_WEEKDAY})", _relative),
+    (rf"(?:the\s+)?(?:{_LAST}|{_THIS}|{_NEXT})\s+(?:{_ONE_UNIT}|{_WEEKDAY}){_NOT_OF}", _relative),
     (r"(?P<year>(?:19|20)\d\d)-(?P<month>1[0-2]|0[1-9])-(?P<day>3[01]|[12]\d|0[1-9])", _date),
     (r"(?P<day>3[01]|[12]\d|0?[1-9])\.(?P<month>1[0-2]|0?[1-9])\.(?P<year>(?:19|20)\d\d)", _date),
     (rf"{_ON}\s+{_WEEKDAY}", _weekday),
@@ -237,38 +246,54 @@ def _may_name_a_time(word: str) -> bool:
 
 
 def find_period(text: str, now: datetime) -> Period | None:
-    """The time that a question names, if it names one."""
+    """The time that a question asks about, if it names one; None if it asks about the time before or after that."""
     text = text[:LONGEST]
     if not any(map(_may_name_a_time, re.findall(r"\w+", text.lower()))):
         return None
     for pattern, period in _compiled(field=False):
         for found in pattern.finditer(text):
-            if (named := _period(found, period, now)) is not None:
-                return named
+            before = text[: found.start()]
+            since = re.search(_SINCE_THEN, before, re.IGNORECASE)
+            if named := _period(found, period, now, since=since.group() if since else ""):
+                return None if re.search(_OTHER_SIDE, before, re.IGNORECASE) else named
     return None
 
 
-def read_period(text: str, now: datetime) -> Period | None:
-    """The time that a field is, such as "yesterday", "last-week" or "in 2 days"; None if it is none in words."""
+def read_period(text: str, now: datetime, *, ahead: bool = False) -> Period | None:
+    """The time that a field is, such as "yesterday", "last-week" or "in 2 days"; None if it is none in words.
+
+    A weekday, a month or a day without a year is the last one, or the next one that begins after today if `ahead`.
+    """
     text = text.strip()
     text = text if any(map(str.isdecimal, text)) else text.replace("-", " ")
     for pattern, period in _compiled(field=True) if len(text) <= LONGEST else ():
         for field in (text, f"in {text}"):  # in May: then it is no other word
-            if (found := pattern.fullmatch(field)) and (named := _period(found, period, now)):
+            if (found := pattern.fullmatch(field)) and (named := _period(found, period, now, ahead=ahead)):
                 return named
     return None
 
 
 def _period(
-    found: re.Match[str], period: Callable[[re.Match[str], date], tuple[date, date]], now: datetime
-) -> Period | None:
-    words, today = found.group().split(), now.astimezone(UTC).date()
+    found: re.Match[str], period: Callable[[re.Match[str], date], tuple[date, date]], now: datetime, *,
+    since: str = "", ahead: bool = False,
+) -> Period | None:  # fmt: skip
+    words, today = f"{since}{found.group()}".split(), now.astimezone(UTC).date()
     try:
-        first, end = period(found, today)
+        first, end = period(found, _day_to_look_back_from(found, today) if ahead else today)
         end = max(end, today + DAY) if words[0].lower() in _SINCE else end
     except (ValueError, OverflowError):  # 31 February, or a word that is no date here
         return None
     return Period(datetime.combine(first, time(), UTC), datetime.combine(end, time(), UTC), " ".join(words))
+
+
+def _day_to_look_back_from(found: re.Match[str], today: date) -> date:
+    """A week or a year after today: from there, the next weekday or month of a name is the last one."""
+    parts = found.groupdict()
+    if parts.get("last") or parts.get("next") or parts.get("year"):
+        return today
+    if parts.get("weekday"):
+        return today + 7 * DAY
+    return _shifted(today, 12) if parts.get("month") else today
 
 
 _DATED = r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P<day>3[01]|[12]\d|0[1-9])(?!\d)"

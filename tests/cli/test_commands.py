@@ -113,6 +113,19 @@ def test_folder_is_indexed_and_updated(run, home):
     assert run("search", "two").code == 1
 
 
+def test_path_filter_is_relative_to_the_current_folder(run, home, monkeypatch):
+    """`.`, `..` and what is below them; a name without them is the last part of any path."""
+    for name in ("one", "two"):
+        (home / name).mkdir()
+        (home / name / "note.md").write_text(f"# Note\n\nThe heron of {name}.\n")
+    run("index", home / "one", home / "two")
+    monkeypatch.chdir(home / "one")
+    paths = {".": 1, "./": 1, "./note.md": 1, "..": 2, "../two": 1, "../two/": 1, "two/": 1, "note.md": 2, "../gone": 0}
+    for path, count in paths.items():
+        assert len(run("search", "heron", "--path", path, "--json").json["results"]) == count, path
+        assert len(run("list", "--path", path, "--json").json) == count, path
+
+
 def test_index_needs_an_existing_path(run, home):
     """Nothing, or a missing path, is a usage error; a single file is accepted."""
     (home / "x.md").write_text("x")
@@ -207,6 +220,27 @@ def test_expiry_duration_counts_forward(run):
     run("add", "Tea until then", "--expires-at", "2w", "--id", "t")
     assert run("search", "tea").code == 0
     assert run("get", "t", "--json").json["expires_at"] > run("get", "t", "--json").json["created_at"]
+
+
+def test_expiry_in_words_lies_ahead(run):
+    """Every weekday and every day of the year is the next one of its name."""
+    for number, words in enumerate(("Monday", "Friday", "24 December", "1 January")):
+        answer = run("add", f"Permit {number}", "--expires-at", words, "--json")
+        assert answer.json["expires_at"] > answer.json["created_at"]
+        assert answer.err == ""
+    assert len(run("list", "--json").json) == 4
+
+
+def test_expiry_in_the_past_is_noted(run):
+    """On standard error, after `add`, `edit` and `add -`; an edit of another field does not repeat it."""
+    for words in (
+        ("add", "Permit", "--id", "p", "--expires-at", "yesterday"),
+        ("edit", "p", "--expires-at", "2020-01-01", "--json"),
+    ):
+        assert "searches do not find p: the expiry 20" in run(*words).err
+    assert run("edit", "p", "--text", "The permit").err == ""
+    lines = "".join(f'{{"text": "Note {n}", "expires_at": "2020-01-01"}}\n' for n in range(2))
+    assert "searches do not find 2 of the records" in run("add", "-", stdin=lines).err
 
 
 def test_supersession_in_the_past_leaves_no_gap(run):

@@ -63,6 +63,12 @@ def test_nothing_recognised_says_why(run, tmp_path):
     code, out, err = run("import-chat", other)
     assert (code, out) == (1, "0 conversations; turns: 0 added, 0 unchanged\n")
     assert "no conversation in a known format" in err
+    readme = tmp_path / "README.md"
+    readme.write_text("# A page\n")
+    code, out, err = run("import-memory", readme)
+    assert (code, out) == (1, "facts: 0 added, 0 unchanged\n")
+    assert "no memories in a known format" in err
+    assert "were imported" not in err
     assert run("import-chat", tmp_path / "gone.json")[0] == 2
     code, _, err = run("conversation", "nothing")
     assert code == 2

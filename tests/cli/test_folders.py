@@ -34,6 +34,18 @@ def test_folders_are_listed_with_what_they_hold(run, notes):
     assert run("folders", "--json").json[0]["description"] == ""
 
 
+def test_documents_that_cannot_be_read_are_not_counted(run, notes):
+    """As in the report of `index`. A record of a deleted file is purged, and not counted as forgotten."""
+    (notes / "bad.pdf").write_text("x")
+    assert "2 unchanged, 1 skipped" in run("index", notes).out
+    assert run("status", "--json").json["files"] == run("folders", "--json").json[0]["files"] == 2
+    assert "all 2 are unchanged" in run("doctor").out
+    (notes / "heron.md").unlink()
+    run("index", notes)
+    state = run("status", "--json").json
+    assert (state["files"], state["records"]["total"], state["records"]["forgotten"]) == (1, 1, 0)
+
+
 def test_gone_folder_is_removed(run, notes, home):
     """`index` says which command to use; afterwards nothing of the folder is found."""
     notes.rename(home / "elsewhere")

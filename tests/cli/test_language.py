@@ -33,6 +33,14 @@ def test_changed_setting_is_reported_and_the_store_keeps_its_language(run, home,
     assert run("language").out == "german\n"
 
 
+def test_unknown_language_is_refused_at_once(run, home):
+    """Nothing is said to be rebuilt, and no store is made."""
+    refused = run("language", "klingon")
+    assert (refused.code, "rebuilding" in refused.err) == (2, False)
+    assert "klingon" in refused.err
+    assert not (home / "store.db").exists()
+
+
 def test_new_store_uses_the_language_of_the_settings(run, home, german):
     """The setting counts when a store is made."""
     run("add", "Die Häuser am See", "--id", "houses")

@@ -19,6 +19,15 @@ def test_the_owner_learns_whose_records_were_not_searched(run):
     assert "belong" in run("search", "zebra").err
 
 
+def test_filters_count_for_the_note(run):
+    """Only records that the same command with the scope can find are counted."""
+    run("add", "A fact of mine.", "--user", "me", "--tag", "red")
+    for words in (("list", "--kind", "turn"), ("search", "fact", "--tag", "blue"), ("recall", "fact tag:blue")):
+        assert "belong" not in run(*words).err
+    for words in (("list", "--kind", "fact"), ("search", "fact", "--tag", "red"), ("recall", "fact tag:red")):
+        assert "1 record belongs to user=me" in run(*words).err
+
+
 @pytest.mark.ci
 def test_unlikely_results_do_not_hide_the_note(run):
     """A vector search always has results; the note is there when none of them seems to answer."""
@@ -28,6 +37,16 @@ def test_unlikely_results_do_not_hide_the_note(run):
     found = run("search", "which tea does Ada like?", *model)
     assert "nothing here seems to answer this" in found.out
     assert "1 record belongs to user=ada" in found.err
+
+
+def test_status_counts_what_its_scope_sees(run):
+    """Records and vectors of the user and global ones; without a scope, those of everybody."""
+    run("add", "A secret of mine.", "--user", "me")
+    run("add", "A global fact.")
+    for flags, total in (((), 2), (("--user", "me"), 2), (("--user", "bob"), 1)):
+        state = run("status", *flags, "--json").json
+        assert (state["records"]["total"], state["vectors"]["without"]) == (total, total)
+        assert state["store"]
 
 
 def test_an_empty_store_has_no_such_note(run):

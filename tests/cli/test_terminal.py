@@ -32,6 +32,18 @@ def test_markdown_becomes_plain_text(markdown: str, words: str) -> None:
     assert terminal.without_markdown(markdown) == words
 
 
+def test_json_is_made_only_for_a_program(run, monkeypatch) -> None:
+    """A search for a person does not compute the document that `--json` prints."""
+    from recollect.memory import shapes
+
+    run("add", "A heron by the lake.")
+    made, answer_dict = [], shapes.answer_dict
+    monkeypatch.setattr(shapes, "answer_dict", lambda *args, **options: made.append(1) or answer_dict(*args, **options))
+    assert "A heron by the lake." in run("search", "heron").out
+    assert made == []
+    assert len(run("search", "heron", "--json").json["results"]) == len(made) == 1
+
+
 @pytest.mark.parametrize("part", ["*a ", "[", "[a](", "`", "<!--", "_x", "> ", "| a ", "(("])
 def test_long_lines_of_marks_take_little_time(part: str) -> None:
     """No pattern takes time that grows with the square of a line."""

@@ -235,7 +235,7 @@ def test_lost_record_without_a_flag_gets_advice(run, memory, home):
     assert "what to do: nothing is lost: a is shown instead" in run("why-not", "heron", "twin").out
     memory.forget("a")
     assert "lost at: forgotten" in run("why-not", "heron", "a").out
-    assert "what to do: add it again" in run("why-not", "heron", "a").out
+    assert "what to do: recollect undo a" in run("why-not", "heron", "a").out
 
 
 def test_advised_index_command_works(run, home):

@@ -54,9 +54,10 @@ def test_life_of_a_fact_in_a_session(served):
 
         old = await use(
             "memory_store", text="The spare key is under the blue pot.", title="Key", category="home", tags=["house"],
-            importance=0.9, decay="stable", expires_at="1y",
+            importance=0.9, decay="stable", expires_at="Friday",
         )  # fmt: skip
         assert (old["scope"], old["importance"], old["decay"]) == ({"user": "ada"}, 0.9, "stable")
+        assert old["expires_at"] > old["created_at"]
         found = await use(
             "memory_search", query="where is the spare key", tags=["house"], category=["home"], since="1d"
         )

@@ -53,7 +53,7 @@ def test_list_of_an_unreadable_query_is_left_out(open_memory: Callable[..., Memo
     assert [result.record.id for result in both.results] == [result.record.id for result in words.results]
     vector = next(source for source in both.trace.sources if source.name == "vector")
     assert (vector.status, vector.trust) == ("ok", 0.0)
-    assert any("does not read" in warning for warning in both.trace.warnings)
+    assert any("does not read this query well" in warning for warning in both.trace.warnings)
 
 
 def test_list_of_an_unreadable_query_is_used_if_there_is_no_other(open_memory: Callable[..., Memory]):

@@ -121,11 +121,20 @@ def test_forgotten_record_has_its_date(words: Memory) -> None:
     herons(words, 3)
     words.forget("r000")
     words.forget("r001", purge=True)
-    for key in ("r000", "r001"):
+    for key, advice in (("r000", "recollect undo r000"), ("r001", "add it again")):
         verdict = words.why_not("heron", key)
         assert (verdict.stage, verdict.record, dict(verdict.change)) == ("forgotten", None, {})
         assert iso(words.history(key)[-1].at) in verdict.reason
-        assert verdict.advice
+        assert verdict.advice == advice
+
+
+def test_record_whose_add_was_undone_is_restored_as_advised(words: Memory) -> None:
+    """An undo forgets it, and another one brings it back."""
+    words.add("heron", id="a")
+    words.undo("a")
+    assert words.why_not("heron", "a").advice == "recollect undo a"
+    words.undo("a")
+    assert words.why_not("heron", "a").stage == "found"
 
 
 def test_record_forgotten_and_added_again_is_found(words: Memory) -> None:
@@ -163,6 +172,62 @@ def test_file_that_is_not_indexed_is_reported(words: Memory, notes: Path) -> Non
     assert verdict.advice.startswith("recollect index ")
     words.index(notes / "heron.md")
     assert words.why_not("heron", str(notes / "heron.md")).stage == "found"
+
+
+def test_file_whose_chunks_are_forgotten_is_restored_as_advised(words: Memory, notes: Path) -> None:
+    """Indexing it would not: the file is unchanged. After a purge, only a changed text is read again."""
+    path = str(notes / "heron.md")
+    words.index(notes)
+    key = words.search("heron reeds").results[0].record.id
+    words.forget(key)
+    verdict = words.why_not("heron", path)
+    assert (verdict.stage, verdict.advice) == ("forgotten", f"recollect undo {key}")
+    words.undo(key)
+    assert words.why_not("heron", path).stage == "found"
+    words.forget(key, purge=True)
+    verdict = words.why_not("heron", path)
+    assert verdict.stage == "not indexed"
+    assert verdict.reason.endswith("it has no text or its records were purged")
+    assert verdict.advice.startswith("when this has changed: ")
+
+
+def test_forgotten_chunks_of_another_user_are_not_named(words: Memory, notes: Path) -> None:
+    """Asked as bob, ana's forgotten file is a file without a record."""
+    words.index(notes, user="ana")
+    words.forget(*[record.id for record in words.list(user="ana")])
+    assert words.why_not("heron", str(notes / "heron.md"), user="ana").stage == "forgotten"
+    assert words.why_not("heron", str(notes / "heron.md"), user="bob").stage == "not indexed"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "helps"),
+    [
+        ("bad.pdf", b"x", "damaged: not a PDF file", False),
+        ("empty.md", b"", "empty", False),
+        ("binary.md", b"a\0b", "binary", False),
+        ("picture.png", b"x", "binary", False),
+        ("ignored.md", b"x", ".gitignore or .recollectignore excludes ignored.md", True),
+        ("build/a.md", b"x", ".gitignore or .recollectignore excludes build", True),
+        (".hidden.md", b"x", ".hidden.md is hidden", True),
+        ("left.md", b"x", "--include or --exclude leaves out left.md", True),
+        ("id_rsa", b"x", "its name says that it may hold secrets", True),
+        ("key.txt", b"-----BEGIN PRIVATE KEY-----\n", "because it may hold secrets", True),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_file_that_index_left_out_has_the_reason(
+    words: Memory, notes: Path, name: str, content: bytes, reason: str, *, helps: bool
+) -> None:
+    """The command `recollect index FILE` is advised at once only if it reads the file."""
+    (notes / ".git").mkdir()
+    (notes / ".gitignore").write_text("ignored.md\nbuild/\n")
+    (notes / name).parent.mkdir(exist_ok=True)
+    (notes / name).write_bytes(content)
+    words.index(notes, exclude=["left.md"])
+    verdict = words.why_not("heron", str(notes / name))
+    assert (verdict.stage, verdict.reason.endswith(reason)) == ("not indexed", True), verdict.reason
+    assert verdict.advice.startswith("recollect index ") is helps
+    assert bool(words.index(notes / name).added) is helps
 
 
 def test_file_is_found_by_any_of_its_names(words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,12 @@ def test_record_is_stored_with_all_fields(api):
     }
 
 
+def test_expiry_in_words_lies_ahead(api):
+    """Friday is the next one."""
+    stored = api.post("/v1/records", json={"text": "The permit.", "expires_at": "Friday"}).json()
+    assert stored["expires_at"] > stored["created_at"]
+
+
 def test_null_equals_an_absent_field(api):
     """A client that writes all fields, with null for empty ones, is accepted."""
     fields = ("title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source", "id", "scope")

@@ -37,7 +37,7 @@ COMMANDS = {  # command → its module and its line in the help, so that `--help
     "forget": ("crud", "Hide records from every search (`undo` restores them)."),
     "undo": ("crud", "Undo the last change to a record."),
     "history": ("crud", "Show the changes to a record."),
-    "index": ("ingestion", "Index folders and files: markdown, plain text and source code."),
+    "index": ("ingestion", "Index folders and files: notes, source code, PDF, DOCX, HTML, notebooks and mail."),
     "folders": ("indexed", "List, describe, remove or rename the indexed folders."),
     "watch": ("ingestion", "Index folders, and again whenever their files change."),
     "service": ("ingestion", "Run `watch` in the background (systemd or launchd)."),

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from recollect.errors import UnknownRecord, UsageError
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
+    from recollect.types import Filter
 
 MOST = 999  # results that have a number: longer numbers may be parts of ids
 NAMED_SCOPES = 3  # scopes that the note on an empty answer names
@@ -64,19 +66,19 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and name[0] != "0" and len(name) <= len(str(MOST))
 
 
-def note_other_scopes(memory: Memory) -> None:
-    """Say how many records belong to scopes, after a search without a scope has found nothing.
+def note_other_scopes(memory: Memory, where: Filter) -> None:
+    """Say how many records of scopes pass the filter of a command without a scope, which has found nothing.
 
     Only the owner, who may name every scope, learns of it: never a caller that is bound to a scope.
     """
     import shlex
 
-    from recollect.types import GLOBAL, Filter, Scope
+    from recollect.types import GLOBAL, Scope
 
-    if memory.caller is not None or memory.scope != GLOBAL:
+    if memory.caller is not None or where.scope != GLOBAL:
         return
-    everything = Filter(any_scope=True)
-    hidden = memory.store.count(everything)["total"] - memory.store.count(Filter())["total"]
+    everything = replace(where, any_scope=True)
+    hidden = memory.store.count(everything)["total"] - memory.store.count(where)["total"]
     scopes = [Scope(**parts) for parts in memory.store.facets(everything)["scopes"] if parts] if hidden > 0 else []
     if not scopes:
         return

@@ -20,9 +20,9 @@ from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plai
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.resemblance import Resemblance, resembling
 from recollect.memory.shapes import event_dict, name_of, record_dict, record_dicts, rollback_dict
-from recollect.memory.validation import FIELDS
+from recollect.memory.validation import FIELDS, make_filter
 from recollect.options import ORIGINS
-from recollect.types import Record
+from recollect.types import Record, now
 from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
@@ -67,12 +67,14 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
         emit(as_json, document, plain(record.id))
         if similar and not as_json:
             _note_similar(record, similar)
+        _note_expired([record])
         return
     if fields or supersedes:
         raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')
     with open_memory(options) as memory:
         records = memory.add_many(_json_lines(), progress=terminal.progress("embedding"))
-    emit(as_json, record_dicts(records), lambda: notice(f"added {counted(len(records), 'record')}"))
+    emit(as_json, lambda: record_dicts(records), lambda: notice(f"added {counted(len(records), 'record')}"))
+    _note_expired(records)
 
 
 def _note_similar(record: Record, similar: Resemblance) -> None:
@@ -81,6 +83,14 @@ def _note_similar(record: Record, similar: Resemblance) -> None:
     notice(f"an earlier fact says something similar: {old}  {plain_text(name_of(similar.record))}")
     if similar.replaceable:
         notice(f"if the new one replaces it: recollect supersede {shlex.quote(old)} {shlex.quote(new)}")
+
+
+def _note_expired(records: Sequence[Record]) -> None:
+    """Say that searches do not find a record whose expiry lies in the past."""
+    expired = [record for record in records if record.expires_at and record.expires_at <= now()]
+    if expired:
+        which = plain(short_id(expired[0].id)) if len(expired) == 1 else f"{len(expired):,} of the records"
+        notice(f"searches do not find {which}: the expiry {_time(expired[0].expires_at)} lies in the past")
 
 
 def _json_lines() -> Iterator[dict[str, Any]]:
@@ -117,11 +127,12 @@ def get(record_id: str, as_json: bool, **options: Any) -> None:
 def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     """List records, newest first."""
     with open_memory(options, reads=True) as memory:
-        records = memory.list(limit=limit, offset=offset, **filters_of(options))
+        asked = make_filter(filters_of(options), memory.scope, memory.caller)
+        records = memory.list(asked, limit=limit, offset=offset)
         save_answer(memory, (record.id for record in records))
         if not records and not as_json:
-            note_other_scopes(memory)
-    emit(as_json, record_dicts(records), lambda: _print_listing(records, numbered=True))
+            note_other_scopes(memory, asked)
+    emit(as_json, lambda: record_dicts(records), lambda: _print_listing(records, numbered=True))
     return 0 if records else 1
 
 
@@ -148,9 +159,13 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
     fields = _fields(options)
     if not fields and not clear:
         raise UsageError("there is nothing to change", hint="recollect edit --help lists the fields")
+    for name in fields.keys() & set(clear):
+        raise UsageError(f"{name} cannot be set and cleared at once", hint=f"leave out --clear {name} or the new value")
     with open_memory(options) as memory:
         record = memory.edit(record_named(memory, record_id), **fields, **dict.fromkeys(clear))
     emit(as_json, record_dict(record), plain(record.id))
+    if "expires_at" in fields:
+        _note_expired([record])
 
 
 @command()

@@ -126,7 +126,7 @@ def conversation(key: str | None, limit: int, as_json: bool, **options: Any) -> 
     with open_memory(options, reads=True) as memory:
         if key is not None:
             whole = memory.conversation(record_named(memory, key))
-            emit(as_json, whole.as_dict(), lambda: _print_conversation(whole))
+            emit(as_json, whole.as_dict, lambda: _print_conversation(whole))
             return 0
         listed = memory.conversations(limit=limit)
     rows = [(plain(one.id), f"{one.last:%Y-%m-%d %H:%M}", one.source, plain_text(one.title)) for one in listed]

@@ -146,7 +146,12 @@ def recall_flags(command: F) -> F:
 
 def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The filters among the values of a command's flags, as `Memory` takes them."""
-    return {option.name: options[option.name] for option in FILTERS if option.name in options}
+    if options.get("any_scope") and any(common_options(options)[part] for part in SCOPE_PARTS):
+        raise UsageError("--any-scope and a scope exclude each other", hint="leave out --any-scope or the scope")
+    filters = {option.name: options[option.name] for option in FILTERS if option.name in options}
+    if (path := filters.get("path")) and {".", ".."} & set(path.split("/")):
+        filters["path"] = os.path.realpath(path)  # as `index` stores it: a filter knows no current folder
+    return filters
 
 
 def search_options(options: Mapping[str, Any]) -> dict[str, Any]:

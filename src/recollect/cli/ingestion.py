@@ -75,7 +75,7 @@ def _index_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def index(
     paths: tuple[str, ...], dry_run: bool, confirm: bool, wait: bool | None, as_json: bool, **options: Any
 ) -> None:
-    """Index each PATH, a folder or a file: markdown, plain text and source code.
+    """Index each PATH, a folder or a file: notes, source code, PDF, DOCX, HTML, notebooks and mail.
 
     Run it again at any time: it reads only files that changed, and removes files that are gone from the index. Keywords
     find a file as soon as it is read, its meaning when its vectors are computed.
@@ -92,7 +92,7 @@ def index(
     owner = ", ".join(f"{part} {name}" for part, name in memory.scope.as_dict().items()) or "everybody"
     if tags := options["tags"]:
         owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
-    emit(as_json, dataclasses.asdict(report), lambda: _print_report(report, owner))
+    emit(as_json, lambda: dataclasses.asdict(report), lambda: _print_report(report, owner))
 
 
 def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | None) -> int:

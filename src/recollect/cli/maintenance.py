@@ -163,12 +163,14 @@ def language(name: str | None, as_json: bool, **options: Any) -> None:
     A new store takes its language from the setting `language`. Later only this command changes it.
     """
     from recollect.memory import Memory
+    from recollect.stores.rows import analyzer_of
 
     if name is None:
         with open_memory(options, reads=True) as memory:
             current = memory.store.keywords.analyzer.language
         emit(as_json, {"language": current}, current)
         return
+    analyzer_of(name)  # refuses an unknown language, before a store is opened
     settings = replace(load_settings(options).settings, language=None)
     with Memory.open(settings=settings, announce=notice) as memory:
         before = memory.store.keywords.analyzer.language

@@ -53,9 +53,9 @@ def search(query: str, explain: bool, passages: bool, as_json: bool, **options: 
         answer = memory.search(query, **filters_of(options))
         save_answer(memory, (result.record.id for result in answer.results))
         # Print before the memory closes: closing waits for sources that are late.
-        emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain, passages))
+        emit(as_json, lambda: answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain, passages))
         if not answer.likely and not as_json:
-            note_other_scopes(memory)
+            note_other_scopes(memory, answer.query.filter)
     return 0 if answer.results else 1
 
 
@@ -95,11 +95,12 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
     from recollect.memory.shapes import recall_dict
 
     with open_memory(options, search_options(options), reads=True, for_model=True) as memory:
-        recalled = memory.recall(query, tokens=RECALL_TOKENS if tokens is None else tokens, **filters_of(options))
+        filters = filters_of(options)
+        recalled = memory.recall(query, tokens=RECALL_TOKENS if tokens is None else tokens, **filters)
         save_answer(memory, (citation.id for citation in recalled.citations))
-        emit(as_json, recall_dict(recalled), recalled.text)
+        emit(as_json, lambda: recall_dict(recalled), recalled.text)
         if not recalled.citations and not as_json:
-            note_other_scopes(memory)
+            note_other_scopes(memory, memory.prepare(query, for_model=True, **filters)[1].filter)
     if not as_json:
         for warning in recalled.warnings:
             notice(f"note: {warning}")
@@ -122,7 +123,7 @@ def related(target: str, limit: int, as_json: bool, **options: Any) -> int:
     with open_memory(options, reads=True) as memory:
         answer = memory.related(record_named(memory, target), limit=limit)
         save_answer(memory, (note.record.id for note in answer.notes))
-    emit(as_json, answer.as_dict(), lambda: _print_related(answer))
+    emit(as_json, answer.as_dict, lambda: _print_related(answer))
     return 0 if answer.notes else 1
 
 

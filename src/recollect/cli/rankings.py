@@ -86,7 +86,7 @@ def fuse(files: tuple[str, ...], limit: int | None, as_trec: bool, as_json: bool
         if "normalisation" in reads:
             fusion["normalisation"] = options["normalisation"]
         fusion["weights"] = {name: weights.get(name, 1.0) for name in names}
-        emit(as_json, _fused_document(rankings, fusion), lambda: _print_fused(rankings, names, fusion))
+        emit(as_json, lambda: _fused_document(rankings, fusion), lambda: _print_fused(rankings, names, fusion))
     return 0 if any(rankings.values()) else 1
 
 

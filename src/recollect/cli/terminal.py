@@ -107,10 +107,10 @@ def to_json(value: object, indent: int | None = None) -> str:
     return _replace_hidden(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
 
 
-def emit(as_json: bool, value: object, text: str | Callable[[], None]) -> None:
-    """Print `value` as JSON for a program; for a person print `text`, or call it."""
+def emit(as_json: bool, value: object | Callable[[], object], text: str | Callable[[], None]) -> None:
+    """Print `value`, or what it returns, as JSON for a program; for a person print `text`, or call it."""
     if as_json:
-        echo(to_json(value, indent=2))
+        echo(to_json(value() if callable(value) else value, indent=2))
     elif callable(text):
         text()
     else:

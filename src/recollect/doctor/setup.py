@@ -242,7 +242,8 @@ def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
         message = f"{summary} since they were indexed, of {len(near):,}"
         yield Finding("files", "warning", message, f"recollect index {where}{flags}{same}")
     elif near:
-        yield Finding("files", "ok", f"all {len(near):,} are unchanged since they were indexed")
+        indexed = sum(not state.problem for state in near)
+        yield Finding("files", "ok", f"all {indexed:,} are unchanged since they were indexed")
     elif not states:
         yield Finding("files", "ok", "no folder is mirrored")
     if older := sum(outdated(opened.files).values()):

@@ -177,6 +177,46 @@ def walk(roots: Sequence[Path], *, include: Sequence[str] = (), exclude: Sequenc
     return result
 
 
+def unfit(path: str, *, named: bool = True) -> str:
+    """Why a file is not indexed, even if it is `named`: binary, empty, too large; empty if it is indexed."""
+    result = Walk()
+    result.add(Path(path), Path(path), named=named)
+    try:
+        read_file(path, named=named)
+    except OSError as error:
+        return result.skipped.get(path) or reason_of(error)
+    return result.skipped.get(path, "")
+
+
+def exclusion(path: str, root: str, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> str:
+    """Why a walk of a folder leaves out a file below it; empty if it does not. Only the folders above it are read."""
+    result, selection, folder = Walk(), PatternSelection(include, exclude), _Folder(Path(root), "", None)
+    try:
+        if (rules := _rules_above(folder.root)) is None:
+            return f"{' or '.join(IGNORE_FILES)} excludes {root}"
+        for name in Path(path).relative_to(root).parts:
+            rules = _enter(rules, folder.path)
+            with os.scandir(folder.path) as entries:
+                entry = next((entry for entry in entries if entry.name == name), None)
+            if entry and not _take(entry, folder._replace(rules=rules), selection, result):
+                return _describe_exclusion(entry, result)
+            folder = folder._replace(below=f"{folder.below}{name}/")
+    except OSError as error:
+        return f"{error.filename or folder.path} cannot be read: {reason_of(error)}"
+    return ""
+
+
+def _describe_exclusion(entry: os.DirEntry[str], result: Walk) -> str:
+    """Why a walk did not take in an entry, or its content is not read; empty if it is."""
+    if result.files:
+        return f"it {MAY_HOLD_SECRETS}" if unfit(entry.path, named=result.files[0].named) else ""
+    if reason := result.skipped.get(entry.path, ""):
+        return f"its name says that it {reason}" if reason == MAY_HOLD_SECRETS else f"{entry.name} is {reason}"
+    if entry.path not in result.refused:
+        return f"--include or --exclude leaves out {entry.name}"
+    return f"{entry.name} is hidden" if entry.name[0] == "." else f"{' or '.join(IGNORE_FILES)} excludes {entry.name}"
+
+
 class _Folder(NamedTuple):
     """A folder that is walked: its root, its path below the root, and its rules, which are read when it is entered."""
 

@@ -166,6 +166,7 @@ def _notes(path: Path, file: ChatFile) -> Iterator[Memo]:
         file.skip(reason_of(error))
         return
     document = read_markdown(text, path.stem)
+    known = "permalink" in document.metadata  # basic-memory gives every note one
     given = document.metadata.get("tags")
     names = given.split(",") if isinstance(given, str) else listed(given)
     common = tuple(tag for one in names if (tag := metadata_text(one).lstrip("#")))
@@ -177,7 +178,10 @@ def _notes(path: Path, file: ChatFile) -> Iterator[Memo]:
         memo = None if fenced else _note_memo(line, document.title, name)
         if memo:
             tags = tuple(dict.fromkeys((*common, *memo.tags)))
+            known = True
             yield replace(memo, tags=tags, time=memo.time or at, path=str(path), line=number)
+    if not known:
+        file.skip(UNKNOWN)
 
 
 def _note_memo(line: str, title: str, name: str) -> Memo | None:

@@ -35,6 +35,7 @@ MOST_FETCHED, MOST_SHOWN = 100_000, 10_000  # the largest `fetch_k` and `limit` 
 DEEP = 1_000_000_000  # deeper than any store: a rank is computed however far down it is
 TRIES, PATIENT_TRIES = 12, 4  # after so many patient tries, `limit` and `fetch_k` grow faster than needed
 WEIGHTS = {"keyword": "text_weight", "vector": "vector_weight", "hyde": "hyde_weight"}
+MOST_NAMED = 3  # forgotten chunks of one file
 ROUNDING = 10_000  # thresholds are advised to four decimal places
 
 
@@ -143,7 +144,9 @@ def _resolved(memory: Memory, store: Store, pipeline: Pipeline, query: Query, ta
     if records := store.records.get([target]):
         return records[0]
     if events := store.records.history(target):
-        return Verdict("forgotten", f"it was forgotten on {iso(events[-1].at)}", advice="add it again")
+        action, at = events[-1].action, iso(events[-1].at)
+        advice = f"recollect undo {shlex.quote(target)}" if action != "purge" else "add it again"
+        return Verdict("forgotten", f"it was {'purged' if action == 'purge' else 'forgotten'} on {at}", advice=advice)
     path, kind = target, "nothing"
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         resolved = at_home(target).resolve()  # as `index` stores it
@@ -162,22 +165,40 @@ def _resolved(memory: Memory, store: Store, pipeline: Pipeline, query: Query, ta
                 return hit.record
     if (key := memory.resolve(target)) != target:
         return _resolved(memory, store, pipeline, query, key)
-    return _not_indexed(target, path, kind)
+    chunks = store.files.chunks(path, forgotten=True)
+    chunks = [chunk for chunk in chunks if not foreign_parts(chunk, query.filter)]
+    return _forgotten_file(path, chunks) if chunks else _not_indexed(store, target, path, kind)
 
 
-def _not_indexed(target: str, path: str, kind: str) -> Verdict:
-    """A file that is not in the store; one that `index` leaves out because of its name is indexed only by its path."""
-    from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets
+def _forgotten_file(path: str, chunks: Sequence[Record]) -> Verdict:
+    """A file of which every chunk is forgotten, and the commands that restore them."""
+    undo = "; ".join(f"recollect undo {shlex.quote(chunk.id)}" for chunk in chunks[:MOST_NAMED])
+    more = f"; and {len(chunks) - MOST_NAMED} more" if len(chunks) > MOST_NAMED else ""
+    records = "record of it was" if len(chunks) == 1 else f"{len(chunks):,} records of it were"
+    return Verdict("forgotten", f"{path} is indexed, and the {records} forgotten", advice=undo + more)
+
+
+def _not_indexed(store: Store, target: str, path: str, kind: str) -> Verdict:
+    """A file without a record: why `index` left it out, and what can be done."""
+    from recollect.ingest.discovery import exclusion, unfit
 
     if kind == "folder":
         raise UsageError(f"{target!r} is a folder", hint="name one of its files")
     if kind == "nothing":
         message = f"no record has the id {target!r}, and there is no such file"
         raise UsageError(message, hint="`recollect list` shows the ids")
-    reason = f"{path} is not indexed"
-    if may_hold_secrets(Path(path).name):
-        reason += f": `index` leaves it out with its folder, because its name says that it {MAY_HOLD_SECRETS}"
-    return Verdict("not indexed", reason, advice=f"recollect index {shlex.quote(path)}")
+    command = f"recollect index {shlex.quote(path)}"
+    state = store.files.states([path]).get(path)
+    problem = unfit(path)
+    if state and not problem and freshness(path, state) == "fresh":
+        problem = state.problem or "it was read, and it has no text or its records were purged"
+    if problem:
+        return Verdict("not indexed", f"{path} is not indexed: {problem}", advice=f"when this has changed: {command}")
+    roots = {root: options or {} for root, options in store.files.roots().items() if Path(path).is_relative_to(root)}
+    root = max(roots, key=len, default=str(Path(path).parent))
+    cause = exclusion(path, root, **{name: roots.get(root, {}).get(name, ()) for name in ("include", "exclude")})
+    left_out = f": `index` leaves it out with its folder, because {cause}" if cause else ""
+    return Verdict("not indexed", f"{path} is not indexed{left_out}", advice=command)
 
 
 def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record], analyzer: Analyzer) -> Record:

@@ -289,12 +289,13 @@ class Memory(Importer):
         self.store.keywords.catch_up()
 
     def status(self) -> dict[str, Any]:
-        """Return what the store holds, how far its indexes are, and which model made its vectors."""
+        """Return what the store holds for this scope, how far its indexes are, and which model made its vectors."""
         where, active = self._visible(), self.store.spaces.active
-        status = self.store.status() if where is None else {"records": self.store.count(where)}
+        status = self.store.status() if self.caller is None else {}
+        status |= {} if where is None else {"records": self.store.count(where)}
         covered, missing = self.store.spaces.open(active).coverage(where) if active else (0, status["records"]["total"])
         vectors: dict[str, Any] = {"embedder": active.embedder if active else None}
-        if where is None:
+        if self.caller is None:
             vectors |= {"dimension": active.dimension, "with": covered} if active else {"with": 0}
             vectors |= {"background": str(background)} if (background := filling_of(self.store)) else {}
             from recollect.ingest.recutting import outdated
@@ -444,5 +445,6 @@ class Memory(Importer):
         return self.store.records.list(visible, limit=limit, offset=offset)
 
     def _visible(self) -> Filter | None:
-        """The filter for all that a scoped caller can see; None for the owner, who sees everything."""
-        return None if self.caller is None else Filter(scope=self.caller, superseded=True)
+        """The filter for all that this scope can see; None for the owner without a scope, who sees everything."""
+        everything = self.caller is None and self.scope == GLOBAL
+        return None if everything else Filter(scope=self.scope, superseded=True)

@@ -47,10 +47,10 @@ def folders(store: Store) -> list[IndexedFolder]:
 
 
 def _folder(store: Store, root: str, options: Mapping[str, Any]) -> IndexedFolder:
-    states = store.files.known(root)
+    files = sum(not state.problem for state in store.files.known(root).values())
     chunks = store.count(replace(EVERYTHING, kinds=("chunk",), path=root))["total"]
     return IndexedFolder(
-        root, len(states), chunks, options.get(INDEXED_AT), options.get(DESCRIPTION, ""), Path(root).exists(),
+        root, files, chunks, options.get(INDEXED_AT), options.get(DESCRIPTION, ""), Path(root).exists(),
         options.get("scope", {}), options.get("tags", []),
     )  # fmt: skip
 

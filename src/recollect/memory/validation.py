@@ -132,30 +132,31 @@ def _scope(*names: str | None) -> Scope:
 
 
 def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime | None:
-    """A time from ISO 8601 (`2026-03-14T15:09Z`), a span (`2w`, `36h`) before now or after it, or words (`last week`).
+    """A time from ISO 8601 (`2026-03-14T15:09Z`), a span (`2w`, `36h`) or words (`last week`, `Friday`).
 
-    Words that name a day, a week or a month stand for its beginning.
+    A span is before now and a weekday is the last one; if `ahead`, they are after now. Words that name a day, a week or
+    a month stand for its beginning.
     """
     if value is None:
         return None
     try:
         if isinstance(value, str) and (span := _span(value)) is not None:
             return now() + span if ahead else now() - span
-        at = value if isinstance(value, datetime) else _moment(value)
+        at = value if isinstance(value, datetime) else _moment(value, ahead=ahead)
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError):
         hint = "write 2026-03-14, 2026-03-14T15:09Z, a span (90min, 36h, 3d, 2w, 3mo, 1y) or words (last week)"
         raise UsageError(f"{brief(value)} is not a time", hint=hint) from None
 
 
-def _moment(text: str) -> datetime:
+def _moment(text: str, *, ahead: bool) -> datetime:
     """A time in ISO 8601 or in words; ValueError if it is neither."""
     try:
         return datetime.fromisoformat(text.strip())
     except ValueError:
         from recollect.dates import read_period
 
-        if (period := read_period(text, now())) is None:
+        if (period := read_period(text, now(), ahead=ahead)) is None:
             raise
         return period.start
 

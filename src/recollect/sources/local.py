@@ -196,7 +196,7 @@ class VectorSource:
         legibility = _legibility(serving, corrected, texts)
         warnings += _secret_warning(query, leaves=_is_remote(serving))
         if legibility < READABLE:
-            warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
+            warnings += (f"{serving.embedder.name} does not read this query well; meaning counts less",)
         if share < TRUSTED and not METHODS[query.ranking.fusion].by_trust:
             share = 0.0  # methods that do not read the trust leave out what has none
         trust = legibility * share * (IN_CODE if are_code(texts) else 1.0)

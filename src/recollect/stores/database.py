@@ -121,8 +121,9 @@ class SqlStore(ABC):
     def status(self) -> dict[str, Any]:
         with self._database.read() as connection:
             forgotten, files, sequence = connection.execute(
-                "SELECT (SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL), (SELECT count(*) FROM files),"
-                " (SELECT coalesce(max(seq), 0) FROM history)"
+                "SELECT (SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL AND passage <> %s),"  # not purged
+                " (SELECT count(*) FROM files WHERE digest NOT LIKE %s), (SELECT coalesce(max(seq), 0) FROM history)",
+                (b"", "% % %"),  # `FileState.problem`: after the hash and the reader, why a file could not be read
             ).fetchone()
             return {
                 **self._place(connection),

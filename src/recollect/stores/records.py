@@ -155,9 +155,10 @@ class SqlFiles(SqlPart, Files):
             rows = connection.execute("SELECT digest FROM ingested WHERE digest = ANY(%s)", (list(digests),))
             return {digest for (digest,) in rows}
 
-    def chunks(self, path: str) -> list[Record]:
+    def chunks(self, path: str, *, forgotten: bool = False) -> list[Record]:
         with self._database.read(self._scope) as connection:
-            chunks = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY records.row"
+            state = "IS NOT NULL" if forgotten else "IS NULL"  # a purged record has no path
+            chunks = f"WHERE path = %s AND kind = 'chunk' AND forgotten_at {state} ORDER BY records.row"
             return [from_row(row) for row in connection.execute(f"{self._database.dialect.select} {chunks}", (path,))]
 
     def visible(self, where: Filter) -> dict[str, tuple[str, str]]:

@@ -21,7 +21,7 @@ from recollect.types import (
 
 def state(path: str, root: str = "/n", size: int = 1) -> FileState:
     """The state of a file."""
-    return FileState(path, root, 1_750_000_000_123_456_789, size, f"digest of {path} {size}")
+    return FileState(path, root, 1_750_000_000_123_456_789, size, FileState.digest_of(f"{path} {size}".encode()))
 
 
 class FilesContract:
@@ -43,7 +43,10 @@ class FilesContract:
         options = {"scope": {"user": "ada"}, "tags": ["ä"], "exclude": ["*.log"]}
         store.records.apply([[SetFolderOptions("/n", {"scope": {}})], [SetFolderOptions("/n", options)]])
         assert store.files.roots() == {"/m": None, "/n": options}
-        assert store.status()["files"] == 5
+        damaged = FileState("/n/bad.pdf", "/n", 1, 1, "0123 pdf/1 damaged: not a PDF file")
+        apply(store, SetFileState("/n/bad.pdf", damaged))
+        assert store.files.states(["/n/bad.pdf"])["/n/bad.pdf"].problem == "damaged: not a PDF file"
+        assert store.status()["files"] == 5  # those that could be read
         apply(store, SetFileState("/m/b.md", None))
         assert store.files.roots() == {"/n": options}
         apply(store, SetFolderOptions("/n", None))

@@ -186,8 +186,8 @@ class Files(Protocol):
     def roots(self) -> dict[str, Mapping[str, Any] | None]:
         """The indexed folders with their options, or None where these are not known."""
 
-    def chunks(self, path: str) -> list[Record]:
-        """The chunks of one file."""
+    def chunks(self, path: str, *, forgotten: bool = False) -> list[Record]:
+        """The chunks of one file; or those of it that are forgotten, and not purged."""
 
     def visible(self, where: Filter) -> dict[str, tuple[str, str]]:
         """The files with a chunk that passes the filter, each with the folder of its index run and its title."""

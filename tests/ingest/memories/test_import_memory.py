@@ -117,12 +117,15 @@ def test_broken_files_lose_nothing(memory, tmp_path):
     (tmp_path / "memory.json").write_text(good + strange, encoding="utf-8")
     (tmp_path / "other.json").write_text('{"a": 1}', encoding="utf-8")
     (tmp_path / "empty.json").write_text("", encoding="utf-8")
+    (tmp_path / "README.md").write_text("# A page\n\nOf another program.\n", encoding="utf-8")
+    (tmp_path / "note.md").write_text("---\npermalink: a\n---\n# Nothing observed yet\n", encoding="utf-8")
     report = memory.import_memory(tmp_path)
     assert report.added == 3
     assert {Path(name).name: reasons for name, reasons in report.skipped.items()} == {
         "memory.json": {"a line that is not JSON": 1, "not a JSON object": 1, "neither an entity nor a relation": 2},
         "other.json": {"no memories in a known format": 1},
         "empty.json": {"empty": 1},
+        "README.md": {"no memories in a known format": 1},
     }
 
 
