@@ -288,6 +288,18 @@ def test_rules_of_a_folder_are_the_oldest_of_its_files(
         assert memory.status()["outdated_files"] == 5
 
 
+def test_folder_inside_another_is_cut_with_it(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files count once, and the next run over the outer folder finds no older rules."""
+    with opened(tmp_path / "memory.db") as memory:
+        memory.index(folder)
+        memory.index(tmp_path, include=["*.md"])
+        newer_rules(monkeypatch)
+        assert memory.status()["outdated_files"] == 4
+        to_chunks(memory).switch(memory, None)
+        memory.index(tmp_path, include=["*.md"])
+        assert to_chunks(memory) is None
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize(
     "rounds",

@@ -32,9 +32,13 @@ def rules_after(roots: Mapping[str, Mapping[str, Any] | None], root: Path) -> in
 
 
 def outdated(files: Files) -> dict[str, int]:
-    """The folders that older rules cut, each with how many files it has; files that changed since count, too."""
-    old = [root for root, options in files.roots().items() if rules_of(options) < documents.RULES]
-    counts = {root: len(files.known(root)) for root in old}
+    """The folders that older rules cut, each with how many files it has; files that changed since count, too.
+
+    A folder inside one of them is left out: `recut` of the outer one includes it.
+    """
+    old = {root for root, options in files.roots().items() if rules_of(options) < documents.RULES}
+    outermost = [root for root in sorted(old) if old.isdisjoint(map(str, Path(root).parents))]
+    counts = {root: len(files.known(root)) for root in outermost}
     return {root: count for root, count in counts.items() if count}
 
 
@@ -51,8 +55,10 @@ def recut(files: Files, root: str, progress: Progress | None = None) -> list[Cha
             changes += _recut_file(files, path, state, worker)
             if progress:
                 progress(done, len(states))
-    options = files.roots().get(root)
-    return changes if options is None else [*changes, SetFolderOptions(root, {**options, FIELD: documents.RULES})]
+    for folder, options in files.roots().items():
+        if options is not None and Path(folder).is_relative_to(root):
+            changes.append(SetFolderOptions(folder, {**options, FIELD: documents.RULES}))
+    return changes
 
 
 def new_passages(changes: Sequence[Change]) -> Iterator[str]:
