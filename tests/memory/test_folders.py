@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from recollect import Memory
 from recollect.errors import Forbidden, UsageError
 from recollect.memory.folders import MIXED_OPTIONS, UNKNOWN_OPTIONS
 from recollect.memory.roots import describe, folders, remove, rename
+from recollect.stores import ledger
+from recollect.stores.sqlite import records as sqlite_records
 from recollect.types import GLOBAL, Scope
 
 
@@ -193,3 +197,46 @@ def test_inner_folder_is_renamed_alone(open_memory: Callable[..., Memory], tmp_p
     rename(memory, str(inner), str(moved))
     assert listed(memory) == [("moved", 1, 1), ("n_%", 1, 1)]
     assert memory.index(moved).unchanged == memory.index(outer).unchanged == 1
+
+
+@pytest.mark.parametrize("command", [remove, lambda memory, path: rename(memory, path, f"{path}.moved")])
+def test_interrupted_change_of_a_folder_can_be_repeated(
+    open_memory: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
+) -> None:
+    """It is one transaction, however many files there are."""
+    memory, folder = open_memory(), tmp_path / "many"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{number}.md").write_text(f"# {number}\n\nA note about harbour {number}.\n")
+    memory.index(folder)
+    folder.rename(tmp_path / "many.moved")
+    monkeypatch.setattr(sqlite_records, "TRANSACTION_SECONDS", 1e-4)
+    steps = itertools.count()
+    note = ledger.Table.hide if command is remove else sqlite_records._Rows.replace
+
+    def interrupt(*step: Any) -> None:
+        if next(steps) == 290:
+            raise KeyboardInterrupt
+        note(*step)
+
+    monkeypatch.setattr(sqlite_records._Rows, note.__name__, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        command(memory, str(folder))
+    assert listed(memory) == [("many", 300, 300)]
+    command(memory, str(folder))
+    assert listed(memory) == ([] if command is remove else [("many.moved", 300, 300)])
+
+
+def test_folder_may_move_up_to_the_folder_around_it(open_memory: Callable[..., Memory], tmp_path: Path) -> None:
+    """The new path of one file may be the old path of another."""
+    memory, outer = open_memory(), tmp_path / "a"
+    for place in (outer / "a", outer / "a" / "a"):
+        place.mkdir(parents=True)
+        (place / "x.md").write_text(f"# X\n\nThe harbour of {place.relative_to(tmp_path)}.\n")
+    memory.index(outer / "a")
+    (outer / "a").rename(tmp_path / "b")
+    (tmp_path / "b" / "x.md").rename(outer / "x.md")
+    (tmp_path / "b" / "a").rename(outer / "a")
+    rename(memory, str(outer / "a"), str(outer))
+    assert listed(memory) == [("a", 2, 2)]
+    assert memory.index(outer).unchanged == 2

@@ -113,10 +113,10 @@ def remove(memory: Memory, path: str) -> IndexedFolder:
     store = memory.store
     root, options = _known(store, path)
     folder = _folder(store, root, options or {})
-    groups: list[list[Change]] = [
-        [*chunk_changes(store.files.chunks(file), ()), SetFileState(file, None)] for file in store.files.known(root)
-    ]
-    store.records.apply([*groups, [SetFolderOptions(inner, None) for inner in _inside(store, root)]])
+    changes: list[Change] = [SetFolderOptions(inner, None) for inner in _inside(store, root)]
+    for file in store.files.known(root):
+        changes += [*chunk_changes(store.files.chunks(file), ()), SetFileState(file, None)]
+    store.records.apply([changes])  # in one transaction: if it is interrupted, it can be repeated
     return folder
 
 
@@ -136,15 +136,16 @@ def rename(memory: Memory, old: str, new: str) -> IndexedFolder:
         # The root of a file lies outside the renamed folder if an outer folder is indexed, too.
         return str(Path(place, Path(path).relative_to(root))) if Path(path).is_relative_to(root) else place
 
-    groups: list[list[Change]] = []
+    inside = _inside(store, root).items()
+    # All old paths go first: one of them may be the new path of another file.
+    changes: list[Change] = [SetFolderOptions(folder, None) for folder, _ in inside]
+    changes += [SetFileState(file, None) for file in states]
+    changes += [SetFolderOptions(moved(folder), options) for folder, options in inside if options is not None]
     for file, state in states.items():
         there = replace(state, path=moved(file), root=moved(state.root))
-        chunks = [Put(replace(chunk, path=there.path)) for chunk in store.files.chunks(file)]
-        groups.append([*chunks, SetFileState(file, None), SetFileState(there.path, there)])
-    folders = _inside(store, root).items()
-    renamed: list[Change] = [SetFolderOptions(folder, None) for folder, _ in folders]
-    renamed += [SetFolderOptions(moved(folder), options) for folder, options in folders if options is not None]
-    store.records.apply([*groups, renamed])
+        changes += [Put(replace(chunk, path=there.path)) for chunk in store.files.chunks(file)]
+        changes.append(SetFileState(there.path, there))
+    store.records.apply([changes])  # in one transaction: if it is interrupted, it can be repeated
     return _folder(store, place, options or {})
 
 
