@@ -54,6 +54,10 @@ class FileImport(ABC):
         name = "\0".join((*names, *owner)).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(name, digest_size=12, key=self._key).hexdigest()
 
+    def _taken(self, ids: Sequence[str]) -> set[str]:
+        """The ids under which a record is or was stored. One that is not stored now has been forgotten."""
+        return self._store.joins.taken(ids, (), ())[0]
+
     def _count(self, counter: str) -> None:
         setattr(self.report, counter, getattr(self.report, counter) + 1)
 
