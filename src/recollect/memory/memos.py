@@ -53,11 +53,12 @@ class MemoImport(FileImport):
     def _batch(self, memos: Iterable[Memo], source: str) -> None:
         """Store some memories of one program."""
         records = {record.id: record for record in (self._record(memo, source) for memo in memos)}
+        taken = self._taken(list(records))
         stored = {record.id: record for record in self._store.records.get(list(records))}
         changed: list[Record] = []
         for record in records.values():
             old = stored.get(record.id)
-            if old is None and self._store.records.history(record.id):
+            if old is None and record.id in taken:
                 self.report.forgotten += 1
             elif old is not None and all(getattr(old, name) == getattr(record, name) for name in _COMPARED):
                 self.report.unchanged += 1

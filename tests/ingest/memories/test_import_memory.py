@@ -110,6 +110,13 @@ def test_second_import_adds_only_what_is_new(memory, tmp_path):
     assert counts(memory.import_memory(file)) == (0, 0, 1, 1, 1)
 
 
+def test_new_memories_need_no_history(memory, monkeypatch):
+    """Which ids are taken is asked once for many memories."""
+    monkeypatch.setattr(type(memory.store.records), "history", lambda *_: pytest.fail("a query for one memory"))
+    assert memory.import_memory(FILES).added == 10
+    assert memory.import_memory(FILES).unchanged == 10
+
+
 def test_broken_files_lose_nothing(memory, tmp_path):
     """Broken lines, other JSON and strange values are counted; the rest is stored."""
     good = (FILES / "memory.json").read_text(encoding="utf-8")
