@@ -112,7 +112,8 @@ class Importer(NoteReader):
     ) -> MemoReport:
         """Store the memories of another program as facts, for the scope of this memory.
 
-        Importing again adds only what is new and updates what was changed. Vectors are computed by `embed`.
+        Importing again adds only what is new and updates what was changed there; fields that were edited here stay.
+        Vectors are computed by `embed`.
 
         Args:
             paths: Exports of mem0, `memory.json` of the MCP memory server, notes of basic-memory, or folders of these.
