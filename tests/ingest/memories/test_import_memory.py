@@ -76,6 +76,15 @@ def test_basic_memory(memory):
     assert "Coffee Brewing Methods requires Proper Grinding" in found
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_of_an_observation_is_that_of_an_editor(memory, tmp_path, end):
+    """A form feed and the separators of Unicode end no line."""
+    note = end.join(["# Ink", "", "first\x0cline\u2028and \x85 more", "- [idea] Ink is blue", ""])
+    (tmp_path / "ink.md").write_bytes(note.encode())
+    memory.import_memory(tmp_path / "ink.md")
+    assert facts(memory)["Ink is blue"].lines == (4, 4)
+
+
 def test_period_of_an_observation_is_that_of_its_fact(memory, tmp_path):
     """As basic-memory writes it. A period that cannot be read, and other kinds of time, stay in the text."""
     (tmp_path / "cache.md").write_text(
