@@ -19,7 +19,7 @@ from support import tally
 from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import EmbedderError, UsageError
-from recollect.ingest import documents
+from recollect.ingest import documents, recutting
 from recollect.memory import embeddings
 from recollect.memory.migration import NewModel, abandon, to_chunks, to_language, to_model, unused, waiting
 from recollect.models.hashing import HashingEmbedder
@@ -235,6 +235,19 @@ def test_folder_is_cut_again_in_one_transaction(place: str, folder: Path, monkey
         assert memory.store.changes.newest() > before
         assert to_chunks(memory) is None
         assert memory.reindex().unchanged == 4
+
+
+def test_switch_reads_each_file_once(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is embedded is what is stored: without `prepare`, too, no chunk lacks its vector."""
+    with opened(tmp_path / "memory.db") as memory:
+        memory.index(folder)
+        newer_rules(monkeypatch)
+        reads: list[str] = []
+        read_file = recutting.read_file
+        monkeypatch.setattr(recutting, "read_file", lambda path: reads.append(path) or read_file(path))
+        to_chunks(memory).switch(memory, None)
+        assert sorted(reads) == sorted(map(str, folder.iterdir()))
+        assert memory.status()["vectors"]["without"] == 0
 
 
 def test_unchanged_chunks_cost_nothing(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
