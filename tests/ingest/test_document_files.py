@@ -80,6 +80,18 @@ def test_missing_extra(memory: Memory, notes: Path, monkeypatch: pytest.MonkeyPa
     assert len(memory.search("heron").results) == 1
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_around_a_chunk_are_counted_as_it_was_cut(memory: Memory, notes: Path, end: str) -> None:
+    """Whatever ends the lines of the file."""
+    written = [f"line {number} harbour\x0c\u2028" for number in range(1, 600)]
+    (notes / "old.txt").write_bytes(end.join([*written, ""]).encode())
+    memory.index(notes)
+    record = next(record for record in memory.list() if record.lines and record.lines[0] > 300)
+    excerpt = memory.excerpt(record.id)
+    assert (excerpt.total_lines, excerpt.first_line) == (599, record.lines[0] - 200)
+    assert excerpt.text.split("\n")[200] == written[record.lines[0] - 1]
+
+
 def test_lines_around_a_chunk_of_a_document(memory: Memory, notes: Path) -> None:
     """The text around a chunk comes from the stored chunks: the file itself has no such lines."""
     paragraphs = "".join(f"<h2>Bird {number}</h2><p>{'heron ' * 150} {number}</p>" for number in range(4))

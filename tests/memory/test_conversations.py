@@ -182,6 +182,86 @@ def test_forgotten_turn_does_not_come_back(memory):
     assert counts(memory.import_chat(FILES / "codex.jsonl")) == (0, 0, 2, 0, 0)
 
 
+def branches(path, current, answer):
+    """An export of ChatGPT: a question with two answers, of which one is the current one."""
+
+    def node(key, parent, role, text, at):
+        content = {"content_type": "text", "parts": [text]}
+        message = {"id": key, "author": {"role": role}, "create_time": 1_700_000_000 + at, "content": content}
+        return {"id": key, "parent": parent, "children": [], "message": message}
+
+    nodes = [node("q", None, "user", "Who built it?", 0), node("a1", "q", "assistant", answer, 1)]
+    nodes.append(node("a2", "q", "assistant", "Joss built it.", 2))
+    mapping = {one["id"]: one for one in nodes}
+    value = {"conversation_id": "c", "title": "The wheel", "mapping": mapping, "current_node": current}
+    path.write_text(json.dumps([value]), encoding="utf-8")
+    return path
+
+
+def spoken(memory, key="c"):
+    return [turn.text for turn in memory.conversation(key).turns]
+
+
+def test_replaced_turn_comes_back_with_its_branch(memory, tmp_path):
+    """All parts of a long one are forgotten, and stored again when its branch is the current one again."""
+    file = tmp_path / "conversations.json"
+    answers = {"a1": LONG.strip(), "a2": "Joss built it."}
+    expected = {"a1": [(2, 0, 0, 0, 0), (1, 0, 1, 1, 0)], "a2": [(1, 0, 1, 1, 0)]}
+    for current in ("a1", "a2", "a1", "a2"):
+        assert counts(memory.import_chat(branches(file, current, LONG))) == expected[current][0]
+        expected[current] = expected[current][1:] or expected[current]
+        assert spoken(memory) == ["Who built it?", answers[current]]
+    assert memory.status()["records"]["turns"] == 2
+
+
+def test_what_the_user_forgot_stays_forgotten_in_every_branch(memory, tmp_path):
+    """A whole turn, and one part of a long turn, whether or not its branch was replaced meanwhile."""
+    file = tmp_path / "conversations.json"
+    memory.import_chat(branches(file, "a1", LONG))
+    parts = memory.conversation("c").turns[1].ids
+    memory.forget(parts[1])
+    assert counts(memory.import_chat(file)) == (0, 0, 2, 0, 0)
+    memory.import_chat(branches(file, "a2", LONG))
+    memory.forget(memory.conversation("c").turns[1].ids[0])
+    assert counts(memory.import_chat(branches(file, "a1", LONG))) == (1, 0, 1, 0, 0)
+    assert {key for turn in memory.conversation("c").turns[1:] for key in turn.ids} == {*parts} - {parts[1]}
+    assert counts(memory.import_chat(branches(file, "a2", LONG))) == (0, 0, 1, 1, 1)
+    assert spoken(memory) == ["Who built it?"]
+
+
+def test_edited_turn_without_its_first_part_is_updated(memory, tmp_path):
+    """The forgotten part stays forgotten, and a short turn that was forgotten does not come back by being longer."""
+    file = tmp_path / "c.jsonl"
+    told = chat(("user", "A short remark."), id="m1") + chat(("assistant", LONG), id="m2")
+    memory.import_chat(wrote(file, told))
+    first, second = memory.conversation("c").turns
+    memory.forget(first.ids[0], second.ids[0])
+    told[0]["content"], told[1]["content"] = LONG.replace("heron", "otter"), LONG.replace("heron", "stork")
+    assert counts(memory.import_chat(wrote(file, told))) == (0, 1, 0, 0, 1)
+    turns = memory.conversation("c").turns
+    assert {key for turn in turns for key in turn.ids} == set(second.ids[1:])
+    assert "otter" not in "".join(spoken(memory))
+
+
+def test_long_conversation_keeps_order_and_title(memory, tmp_path):
+    """Only its first turn has the title, and turns without a time have that of the turn before, in every run."""
+    rows = chat(*(("user", f"Remark {at}.") for at in range(2503)), time="2020-01-01T00:00:00Z")
+    for row in rows[1:-1]:
+        del row["time"]
+    rows[-1]["time"] = "2020-01-02T00:00:00Z"
+    memory.import_chat(wrote(tmp_path / "c.jsonl", rows))
+    assert spoken(memory) == [row["content"] for row in rows]
+    assert [one.text for one in memory.list(kind="turn", limit=3000) if one.title] == ["Remark 0."]
+
+
+def test_new_turns_need_no_history(memory, tmp_path, monkeypatch):
+    """Which ids are taken is asked once for many turns."""
+    monkeypatch.setattr(type(memory.store.records), "history", lambda *_: pytest.fail("a query for one turn"))
+    rows = chat(*(("user", f"Remark {at}.") for at in range(20)))
+    assert memory.import_chat(wrote(tmp_path / "c.jsonl", rows)).added == 20
+    assert memory.import_chat(tmp_path / "c.jsonl").unchanged == 20
+
+
 def test_conversation_can_be_rolled_back(memory):
     """`forget --author-session` names all its turns, and those of no other."""
     memory.import_chat(FILES)

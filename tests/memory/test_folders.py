@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recollect import Memory
 from recollect.errors import Forbidden, UsageError
 from recollect.memory.folders import MIXED_OPTIONS, UNKNOWN_OPTIONS
+from recollect.memory.roots import describe, folders, remove, rename
+from recollect.stores import ledger
+from recollect.stores.sqlite import records as sqlite_records
 from recollect.types import GLOBAL, Scope
 
 
@@ -129,3 +134,109 @@ def test_the_history_of_a_forgotten_record_is_shown_to_its_owner(memory: Memory)
         with pytest.raises(UsageError, match="no record has the id"):
             view.history(key)
     assert ada.undo(mine.id)[0] == "forget"
+
+
+def nested(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder with a note, and a folder inside it with another one."""
+    outer, inner = tmp_path / "n_%", tmp_path / "n_%" / "b"
+    inner.mkdir(parents=True)
+    (outer / "x.md").write_text("# X\n\nThe harbour closes at nine.\n")
+    (inner / "y.md").write_text("# Y\n\nThe vault opens with 4711.\n")
+    return outer, inner
+
+
+def listed(memory: Memory) -> list[tuple[str, int, int]]:
+    return [(Path(folder.path).name, folder.files, folder.chunks) for folder in folders(memory.store)]
+
+
+def test_inner_folder_is_removed_with_its_files(open_memory: Callable[..., Memory], tmp_path: Path) -> None:
+    """Also if the outer folder was indexed first. The next run over the outer one indexes them again."""
+    memory, (outer, inner) = open_memory(), nested(tmp_path)
+    memory.index(outer)
+    memory.index(inner, user="ada")
+    assert listed(memory) == [("n_%", 2, 2), ("b", 1, 1)]
+    assert remove(memory, str(inner)).files == 1
+    assert listed(memory) == [("n_%", 1, 1)]
+    assert texts(memory, user="ada") == ["The harbour closes at nine."]
+    assert memory.index(outer).added == [str(inner / "y.md")]
+
+
+def test_removed_folder_includes_those_inside(open_memory: Callable[..., Memory], tmp_path: Path) -> None:
+    """A folder beside it whose name begins the same stays."""
+    memory, (outer, inner) = open_memory(), nested(tmp_path)
+    beside = tmp_path / "n_%b"
+    beside.mkdir()
+    (beside / "z.md").write_text("# Z\n\nThe harbour is being dredged.\n")
+    for folder in (inner, outer, beside):
+        memory.index(folder)
+    remove(memory, str(outer))
+    assert listed(memory) == [("n_%b", 1, 1)]
+    assert texts(memory) == ["The harbour is being dredged."]
+
+
+def test_renamed_folder_takes_those_inside_with_it(open_memory: Callable[..., Memory], tmp_path: Path) -> None:
+    """They keep their options and descriptions, and the next run finds their files unchanged."""
+    memory, (outer, inner) = open_memory(), nested(tmp_path)
+    memory.index(inner, user="ada")
+    memory.index(outer, exclude=["b"])
+    describe(memory, str(inner), "Diary.")
+    outer.rename(moved := tmp_path / "moved")
+    assert rename(memory, str(outer), str(moved)).files == 2
+    assert listed(memory) == [("moved", 2, 2), ("b", 1, 1)]
+    assert [folder.description for folder in folders(memory.store)] == ["", "Diary."]
+    report = memory.index(moved / "b", user="ada")
+    assert (report.unchanged, report.added, report.changed, report.rescoped) == (1, [], [], [])
+
+
+def test_inner_folder_is_renamed_alone(open_memory: Callable[..., Memory], tmp_path: Path) -> None:
+    """Its files do not belong to the outer folder any more."""
+    memory, (outer, inner) = open_memory(), nested(tmp_path)
+    memory.index(outer)
+    memory.index(inner)
+    inner.rename(moved := tmp_path / "moved")
+    rename(memory, str(inner), str(moved))
+    assert listed(memory) == [("moved", 1, 1), ("n_%", 1, 1)]
+    assert memory.index(moved).unchanged == memory.index(outer).unchanged == 1
+
+
+@pytest.mark.parametrize("command", [remove, lambda memory, path: rename(memory, path, f"{path}.moved")])
+def test_interrupted_change_of_a_folder_can_be_repeated(
+    open_memory: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
+) -> None:
+    """It is one transaction, however many files there are."""
+    memory, folder = open_memory(), tmp_path / "many"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{number}.md").write_text(f"# {number}\n\nA note about harbour {number}.\n")
+    memory.index(folder)
+    folder.rename(tmp_path / "many.moved")
+    monkeypatch.setattr(sqlite_records, "TRANSACTION_SECONDS", 1e-4)
+    steps = itertools.count()
+    note = ledger.Table.hide if command is remove else sqlite_records._Rows.replace
+
+    def interrupt(*step: Any) -> None:
+        if next(steps) == 290:
+            raise KeyboardInterrupt
+        note(*step)
+
+    monkeypatch.setattr(sqlite_records._Rows, note.__name__, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        command(memory, str(folder))
+    assert listed(memory) == [("many", 300, 300)]
+    command(memory, str(folder))
+    assert listed(memory) == ([] if command is remove else [("many.moved", 300, 300)])
+
+
+def test_folder_may_move_up_to_the_folder_around_it(open_memory: Callable[..., Memory], tmp_path: Path) -> None:
+    """The new path of one file may be the old path of another."""
+    memory, outer = open_memory(), tmp_path / "a"
+    for place in (outer / "a", outer / "a" / "a"):
+        place.mkdir(parents=True)
+        (place / "x.md").write_text(f"# X\n\nThe harbour of {place.relative_to(tmp_path)}.\n")
+    memory.index(outer / "a")
+    (outer / "a").rename(tmp_path / "b")
+    (tmp_path / "b" / "x.md").rename(outer / "x.md")
+    (tmp_path / "b" / "a").rename(outer / "a")
+    rename(memory, str(outer / "a"), str(outer))
+    assert listed(memory) == [("a", 2, 2)]
+    assert memory.index(outer).unchanged == 2

@@ -19,7 +19,7 @@ from support import tally
 from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import EmbedderError, UsageError
-from recollect.ingest import documents
+from recollect.ingest import documents, recutting
 from recollect.memory import embeddings
 from recollect.memory.migration import NewModel, abandon, to_chunks, to_language, to_model, unused, waiting
 from recollect.models.hashing import HashingEmbedder
@@ -237,6 +237,19 @@ def test_folder_is_cut_again_in_one_transaction(place: str, folder: Path, monkey
         assert memory.reindex().unchanged == 4
 
 
+def test_switch_reads_each_file_once(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is embedded is what is stored: without `prepare`, too, no chunk lacks its vector."""
+    with opened(tmp_path / "memory.db") as memory:
+        memory.index(folder)
+        newer_rules(monkeypatch)
+        reads: list[str] = []
+        read_file = recutting.read_file
+        monkeypatch.setattr(recutting, "read_file", lambda path: reads.append(path) or read_file(path))
+        to_chunks(memory).switch(memory, None)
+        assert sorted(reads) == sorted(map(str, folder.iterdir()))
+        assert memory.status()["vectors"]["without"] == 0
+
+
 def test_unchanged_chunks_cost_nothing(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New rules that cut the same chunks write no history and compute no vector, and are recorded."""
     with opened(tmp_path / "memory.db", model := Counting(64)) as memory:
@@ -286,6 +299,18 @@ def test_rules_of_a_folder_are_the_oldest_of_its_files(
         hostile = {"scope": {}, "tags": [], "include": [], "exclude": [], "force": False, "rules": "newest"}
         memory.store.records.apply([[SetFolderOptions(str(tmp_path), hostile)]])
         assert memory.status()["outdated_files"] == 5
+
+
+def test_folder_inside_another_is_cut_with_it(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files count once, and the next run over the outer folder finds no older rules."""
+    with opened(tmp_path / "memory.db") as memory:
+        memory.index(folder)
+        memory.index(tmp_path, include=["*.md"])
+        newer_rules(monkeypatch)
+        assert memory.status()["outdated_files"] == 4
+        to_chunks(memory).switch(memory, None)
+        memory.index(tmp_path, include=["*.md"])
+        assert to_chunks(memory) is None
 
 
 @pytest.mark.ci

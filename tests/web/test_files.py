@@ -79,7 +79,7 @@ def test_part_of_a_long_file_is_shown(place):
     shown = told["text"].split("\n")
     assert len(shown) == last - first + 1 + 400
     assert shown == LONG.split("\n")[told["first_line"] - 1 :][: len(shown)]
-    assert told["total_lines"] == len(LONG.split("\n"))
+    assert told["total_lines"] == len(LONG.splitlines())
 
 
 def test_changed_or_missing_file_is_reported(place):

@@ -107,7 +107,9 @@ def import_memory(paths: tuple[str, ...], format_: str | None, wait: bool | None
 
 
 def _print_memos(report: MemoReport) -> None:
-    echo(f"facts: {_counts(report, 'known', 'forgotten')}")
+    echo(f"facts: {_counts(report, 'known', 'kept', 'forgotten')}")
+    if report.kept:
+        notice(f"kept: {counted(report.kept, 'fact')} with an edit of yours, or of a writer who is trusted more")
     for owner, count in report.scopes.items():
         notice(f"{counted(count, 'fact')} belong{'s' if count == 1 else ''} to {plain(owner)}, as in the export")
     _print_skipped(report.skipped)

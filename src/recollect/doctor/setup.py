@@ -220,7 +220,8 @@ def _background(setup: Setup) -> Iterator[Finding]:
 
 def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
     """Whether the indexed files and their folders are still there, and unchanged."""
-    states = [state for root in opened.files.roots() for state in opened.files.known(root).values()]
+    known = {path: state for root in opened.files.roots() for path, state in opened.files.known(root).items()}
+    states = known.values()
     if gone := sorted(root for root in {state.root for state in states} if not Path(root).exists()):
         count, folder = sum(state.root in gone for state in states), shlex.quote(gone[0])
         folders = ", ".join(gone[:NAMED]) + (" …" if len(gone) > NAMED else "")

@@ -131,7 +131,7 @@ class IndexRun:
         self._report = report
         self._worker = Worker()
         self._walk = walk(roots, include=options.include, exclude=options.exclude)
-        self._known = self._known_states(roots)
+        self._known = {path: state for root in roots for path, state in files.known(str(root)).items()}
         self._differing = self._find_differing(roots)
         absent = self._known.keys() - {file.path for file in self._walk.files}
         exclusions = {path: self._walk.exclusion(path) for path in absent}
@@ -169,17 +169,6 @@ class IndexRun:
         # Removals come last, so that the vectors of text that moved to another file are still there for it.
         yield from self._removals()
         self._report.skipped |= sorted(self._walk.skipped.items())
-
-    def _known_states(self, roots: Sequence[Path]) -> dict[str, FileState]:
-        """The stored states of the files below these roots, whichever root they were indexed under."""
-        known = self._files.states([file.path for file in self._walk.files])
-        nested = {Path(state.root) for state in known.values()} | set(map(Path, self._files.roots()))
-        for folder in nested:
-            if any(folder.is_relative_to(root) or root.is_relative_to(folder) for root in roots):
-                for path, state in self._files.known(str(folder)).items():
-                    if any(Path(path).is_relative_to(root) for root in roots):
-                        known[path] = state
-        return known
 
     def _find_differing(self, roots: Sequence[Path]) -> set[str]:
         """The known files whose chunks have another scope or lack a tag, and that the patterns select."""

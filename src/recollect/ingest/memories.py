@@ -12,7 +12,7 @@ from recollect.disk import at_home
 from recollect.errors import UsageError
 from recollect.ingest.chats import ChatFile, json_values
 from recollect.ingest.discovery import MAX_FILE, decode, read_regular, reason_of
-from recollect.ingest.documents import metadata_text, read_markdown
+from recollect.ingest.documents import metadata_text, read_markdown, split_lines
 from recollect.ingest.periods import observation, period
 from recollect.ingest.turns import listed, moment
 from recollect.types.records import MARKDOWN
@@ -173,9 +173,9 @@ def _notes(path: Path, file: ChatFile) -> Iterator[Memo]:
     name = metadata_text(document.metadata.get("permalink")) or document.title
     at = next((at for key in ("created", "date") if (at := moment(str(document.metadata.get(key, ""))))), None)
     fenced = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(split_lines(text), 1):
         fenced ^= line.lstrip().startswith("```")
-        memo = None if fenced else _note_memo(line, document.title, name)
+        memo = None if fenced else _note_memo(line.rstrip("\r\n"), document.title, name)
         if memo:
             tags = tuple(dict.fromkeys((*common, *memo.tags)))
             known = True

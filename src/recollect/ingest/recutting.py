@@ -13,7 +13,7 @@ from recollect.ingest.discovery import NotAFile, read_file
 from recollect.ingest.folder import MISSING, UNREAD, IndexOptions, chunk_changes, chunk_records
 from recollect.ingest.readers import Unreadable
 from recollect.ingest.readers.worker import Worker
-from recollect.types import Change, Files, FileState, Progress, Put, Record, SetFileState, SetFolderOptions
+from recollect.types import Change, Files, FileState, Put, Record, SetFileState, SetFolderOptions
 
 FIELD = "rules"
 FIRST = 1  # the rules of folders that were indexed before this was recorded
@@ -32,27 +32,30 @@ def rules_after(roots: Mapping[str, Mapping[str, Any] | None], root: Path) -> in
 
 
 def outdated(files: Files) -> dict[str, int]:
-    """The folders that older rules cut, each with how many files it has; files that changed since count, too."""
-    old = [root for root, options in files.roots().items() if rules_of(options) < documents.RULES]
-    counts = {root: len(files.known(root)) for root in old}
+    """The folders that older rules cut, each with how many files it has; files that changed since count, too.
+
+    A folder inside one of them is left out: `recut` of the outer one includes it.
+    """
+    old = {root for root, options in files.roots().items() if rules_of(options) < documents.RULES}
+    outermost = [root for root in sorted(old) if old.isdisjoint(map(str, Path(root).parents))]
+    counts = {root: len(files.known(root)) for root in outermost}
     return {root: count for root, count in counts.items() if count}
 
 
-def recut(files: Files, root: str, progress: Progress | None = None) -> list[Change]:
+def recut(files: Files, root: str) -> list[Change]:
     """The changes that cut all files of a folder by the present rules. They belong into one transaction.
 
     A file whose content has changed is left to the next `index`, which cuts it by the present rules. One that cannot
     be read now is marked, so that the next `index` reads it.
     """
     changes: list[Change] = []
-    states = files.known(root)
     with Worker() as worker:
-        for done, (path, state) in enumerate(sorted(states.items()), 1):
+        for path, state in sorted(files.known(root).items()):
             changes += _recut_file(files, path, state, worker)
-            if progress:
-                progress(done, len(states))
-    options = files.roots().get(root)
-    return changes if options is None else [*changes, SetFolderOptions(root, {**options, FIELD: documents.RULES})]
+    for folder, options in files.roots().items():
+        if options is not None and Path(folder).is_relative_to(root):
+            changes.append(SetFolderOptions(folder, {**options, FIELD: documents.RULES}))
+    return changes
 
 
 def new_passages(changes: Sequence[Change]) -> Iterator[str]:

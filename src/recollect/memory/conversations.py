@@ -7,7 +7,7 @@ that a second import finds what the first one stored. Its origin says whose word
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -21,7 +21,7 @@ from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
 from recollect.memory.importing import FileImport, storable
 from recollect.memory.naming import LEAST_CHARACTERS
 from recollect.memory.validation import make_filter
-from recollect.types import Record, Scope, now
+from recollect.types import Provenance, Record, Scope, now
 from recollect.types.records import TURN_STEP, Change, Forget, Put
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ PAGE = 1000  # turns that are read at once
 MOST_TURNS = 1_000_000_000
 NAMED = 1000  # conversations, the newest, whose ids may be shortened
 LISTED = 5  # conversations that the error about an ambiguous id lists
+PARTS = 8  # of a turn that are looked up at once where it is not known how many it has
 EXCHANGES = 20  # of a conversation that are sent to a language model at once, the last ones
+WRITER = Provenance("import", "import-chat")  # of changes that forget turns; what the user forgets does not come back
 ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
 STEP = TURN_STEP / 2  # between the times at which the parts of a turn are stored; between two turns it is twice as long
 _COMPARED = ("text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session", "place")
@@ -210,6 +212,20 @@ def _stored_turn(records: Sequence[Record]) -> StoredTurn:
     return StoredTurn(first.author or "", first.time, text, tuple(record.id for record in records))
 
 
+@dataclass(slots=True)
+class _Begun:
+    """A conversation of which a file may hold more: the id of its first turn, and the last time that a turn had."""
+
+    first: str
+    time: datetime | None = None
+
+    def dated(self, turns: Iterable[Turn]) -> Iterator[Turn]:
+        """The turns; one without a time has that of the turn before it."""
+        for turn in turns:
+            self.time = turn.time or self.time
+            yield replace(turn, time=self.time)
+
+
 class ChatImport(FileImport):
     """Compares turns with the store, and stores what is new."""
 
@@ -218,11 +234,13 @@ class ChatImport(FileImport):
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         self._clock = now()
-        self._seen: set[str] = set()
+        self._seen: set[tuple[str, str]] = set()
+        self._begun: dict[tuple[str, str], _Begun] = {}
         self.report: ChatReport = ChatReport()
 
     def _read_file(self, path: Path) -> None:
         for file, conversations in read_chats(path, self._format):
+            self._begun.clear()
             for conversation in conversations:
                 self._conversation(conversation)
             if file.format:
@@ -233,52 +251,71 @@ class ChatImport(FileImport):
     def _conversation(self, conversation: Conversation) -> None:
         if not conversation.turns:
             return
-        if (key := f"{conversation.source}\0{conversation.id}") not in self._seen:
+        key = (conversation.source, conversation.id)
+        if key not in self._seen:
             self._seen.add(key)
             self.report.conversations += 1
-        turns = iter(conversation.turns)
+        turns = self._begun.setdefault(key, _Begun(conversation.turns[0].id)).dated(conversation.turns)
         while batch := list(islice(turns, BATCH)):
             self._batch(conversation, batch)
-        replaced = [self._part_id(conversation, message, 0) for message in conversation.replaced]
-        stale = self._store.records.get(replaced) if replaced else []
-        self.report.replaced += len(stale)
-        self._apply([Forget(record.id) for record in stale])
+        replaced = self._stored_parts(conversation, conversation.replaced)
+        self.report.replaced += len(replaced)
+        self._apply([Forget(part.id, writer=WRITER) for parts in replaced.values() for part in parts])
 
-    def _batch(self, conversation: Conversation, turns: list[Turn]) -> None:
-        for at, turn in enumerate(turns):  # a turn without a time has that of the turn before it
-            turns[at] = turn if turn.time else replace(turn, time=turns[at - 1].time if at else None)
+    def _batch(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
         records = [self._records(conversation, turn) for turn in turns]
-        ids = [record.id for parts in records for record in parts]
+        ids = [part.id for parts in records for part in parts]
+        taken = self._taken(ids)
         stored = {record.id: record for record in self._store.records.get(ids)}
+        forgotten = {key for key in taken - stored.keys() if self._is_forgotten_by_user(key)}
         changes: list[Change] = []
         for turn, parts in zip(turns, records, strict=True):
-            changes += self._compare(conversation, turn, parts, stored)
+            before = taken.intersection(part.id for part in parts)
+            if before and before <= forgotten:
+                self.report.forgotten += 1
+            else:
+                wanted = {number: part for number, part in enumerate(parts) if part.id not in forgotten}
+                changes += self._compare(conversation, turn, wanted, stored)
         self._apply(changes)
 
-    def _compare(
-        self, conversation: Conversation, turn: Turn, parts: Sequence[Record], stored: dict[str, Record]
-    ) -> list[Change]:
-        """The changes that store one turn, and count it."""
-        first = stored.get(parts[0].id)
-        if first is None and self._store.records.history(parts[0].id):
-            self.report.forgotten += 1
-            return []
-        changed = [part for part in parts if part.id not in stored or not _is_same(part, stored[part.id])]
-        if first is not None and changed:
-            changed = [replace(part, created_at=first.created_at + parts.index(part) * STEP) for part in changed]
-        changes: list[Change] = list(map(Put, changed))
-        if first is not None and changed:
-            changes += [Forget(record.id, purge=True) for record in self._surplus(conversation, turn, len(parts))]
-        self._count("added" if first is None else "updated" if changes else "unchanged")
-        return changes
+    def _is_forgotten_by_user(self, key: str) -> bool:
+        """Whether the user has forgotten a record, rather than an import in which another turn had replaced it."""
+        removals = [event for event in self._store.records.history(key) if event.action in ("forget", "purge")]
+        return bool(removals) and removals[-1].detail != WRITER.as_detail()
 
-    def _surplus(self, conversation: Conversation, turn: Turn, count: int) -> Iterator[Record]:
-        """The stored parts of a turn that had more of them before it was edited."""
-        while found := self._store.records.get(
-            [self._part_id(conversation, turn.id, at) for at in range(count, count + 8)]
-        ):
-            yield from found
-            count += 8
+    def _compare(
+        self, conversation: Conversation, turn: Turn, parts: Mapping[int, Record], stored: Mapping[str, Record]
+    ) -> list[Change]:
+        """The changes that store the parts of one turn, which are given by their numbers, and count it."""
+        old = [(number, stored[part.id]) for number, part in parts.items() if part.id in stored]
+        changed = {
+            number: part
+            for number, part in parts.items()
+            if part.id not in stored or not _is_same(part, stored[part.id])
+        }
+        changes: list[Change] = []
+        if old and changed:
+            number, record = old[0]
+            begin = record.created_at - number * STEP
+            changed = {number: replace(part, created_at=begin + number * STEP) for number, part in changed.items()}
+            surplus = self._stored_parts(conversation, [turn.id], max(parts) + 1)
+            changes = [Forget(part.id, purge=True, writer=WRITER) for part in surplus.get(turn.id, ())]
+        self._count("added" if not old else "updated" if changed else "unchanged")
+        return [*map(Put, changed.values()), *changes]
+
+    def _stored_parts(
+        self, conversation: Conversation, messages: Sequence[str], first: int = 0
+    ) -> dict[str, list[Record]]:
+        """The stored parts of messages from a number on; messages without any are left out."""
+        stored: dict[str, list[Record]] = {}
+        while messages:
+            parts = range(first, first + PARTS)
+            ids = {self._part_id(conversation, message, part): message for message in messages for part in parts}
+            taken = self._taken(list(ids))
+            for record in self._store.records.get(list(taken)) if taken else ():
+                stored.setdefault(ids[record.id], []).append(record)
+            messages, first = list({ids[key] for key in taken}), first + PARTS
+        return stored
 
     def _records(self, conversation: Conversation, turn: Turn) -> list[Record]:
         """The records of a turn: one, or several as a file of its length would have chunks."""
@@ -290,7 +327,7 @@ class ChatImport(FileImport):
             "place": title,
         }  # fmt: skip
         # The title is a title of the first turn only: with it in each, what is like it would find all of them.
-        name = (title,) if turn.id == conversation.turns[0].id else ()
+        name = (title,) if turn.id == self._begun[conversation.source, conversation.id].first else ()
         parts: list[tuple[str, str, tuple[int, int] | None]] = [("".join(name), text, None)]
         if tokens(text) > MAX_TOKENS:
             # A heading of our own, so that every heading of the text stays in it. It and a blank line are two lines.

@@ -169,10 +169,11 @@ class Embeddings:
         *,
         visible: Collection[str] | None = None,
         ahead: bool = False,
-    ) -> None:
-        """Compute and save the vectors that these passages lack in the active space; `ahead` of their records.
+    ) -> int:
+        """Compute and save the vectors that these passages lack in the active space; return how many.
 
-        With `visible`, a stored passage that is not among them is embedded all the same (and not saved twice).
+        With `visible`, a stored passage that is not among them is embedded all the same (and not saved twice). With
+        `ahead`, the records of the passages are stored later.
         """
         serving = self.serving()
         known = set(serving.index.known(passages))
@@ -189,6 +190,7 @@ class Embeddings:
                 size = min(2 * size, MOST_BATCH)
             if progress:
                 progress(done, len(new))
+        return done
 
     def _embed(self, embedder: Embedder, passages: Sequence[str]) -> Matrix:
         start, pace = time.monotonic(), math.inf  # if the model fails

@@ -54,6 +54,10 @@ class FileImport(ABC):
         name = "\0".join((*names, *owner)).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(name, digest_size=12, key=self._key).hexdigest()
 
+    def _taken(self, ids: Sequence[str]) -> set[str]:
+        """The ids under which a record is or was stored. One that is not stored now has been forgotten."""
+        return self._store.joins.taken(ids, (), ())[0]
+
     def _count(self, counter: str) -> None:
         setattr(self.report, counter, getattr(self.report, counter) + 1)
 
@@ -108,7 +112,8 @@ class Importer(NoteReader):
     ) -> MemoReport:
         """Store the memories of another program as facts, for the scope of this memory.
 
-        Importing again adds only what is new and updates what was changed. Vectors are computed by `embed`.
+        Importing again adds only what is new and updates what was changed there; fields that were edited here stay.
+        Vectors are computed by `embed`.
 
         Args:
             paths: Exports of mem0, `memory.json` of the MCP memory server, notes of basic-memory, or folders of these.

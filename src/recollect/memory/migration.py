@@ -5,6 +5,7 @@ What takes long is prepared beside it and stored in batches, so an interrupted m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -12,7 +13,7 @@ from recollect.errors import UsageError
 from recollect.ingest import documents
 from recollect.ingest.recutting import new_passages, outdated, recut
 from recollect.stores.rows import analyzer_of
-from recollect.types import Progress, VectorSpace
+from recollect.types import Change, Progress, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
@@ -79,27 +80,27 @@ class NewChunks:
 
     def prepare(self, memory: Memory, progress: Progress | None) -> int:
         """Compute and store what the switch needs; return how many vectors were computed. Answers stay the same."""
-        return sum(_embed_ahead(memory, root, progress) for root in outdated(memory.store.files))
+        files = memory.store.files
+        folders = outdated(files) if memory.embeddings.configured else ()
+        return sum(_embed_ahead(memory, recut(files, root), progress) for root in folders)
 
     def switch(self, memory: Memory, progress: Progress | None) -> None:
         """Let the new one answer. What was added since `prepare` is computed first."""
         for root in outdated(memory.store.files):
-            _embed_ahead(memory, root, progress)
-            memory.store.records.apply([recut(memory.store.files, root)])
+            changes = recut(memory.store.files, root)
+            _embed_ahead(memory, changes, progress)
+            memory.store.records.apply([changes])
 
 
 Migration: TypeAlias = NewModel | NewLanguage | NewChunks
 """A change of a store that is prepared first, which may take long and be interrupted, and then takes effect at once."""
 
 
-def _embed_ahead(memory: Memory, root: str, progress: Progress | None) -> int:
-    """Compute the vectors of a folder's new chunks before these are stored, so that search never lacks them."""
+def _embed_ahead(memory: Memory, changes: Sequence[Change], progress: Progress | None) -> int:
+    """Compute the vectors of new chunks before these are stored, so that search never lacks them; return how many."""
     if not memory.embeddings.configured:
         return 0
-    passages = list(dict.fromkeys(new_passages(recut(memory.store.files, root))))
-    missing = len(passages) - len(memory.embeddings.serving().index.known(passages))
-    memory.embeddings.ensure(passages, progress, ahead=True)
-    return missing
+    return memory.embeddings.ensure(list(new_passages(changes)), progress, ahead=True)
 
 
 def to_model(memory: Memory, *, opens: bool = True) -> NewModel | None:

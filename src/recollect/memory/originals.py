@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recollect.errors import FailedError, UsageError
 from recollect.ingest.discovery import NotAFile, decode, read_file
+from recollect.ingest.documents import split_lines
 from recollect.ingest.readers import kind_of
 from recollect.stages import freshness
 from recollect.types import Record, Store
@@ -45,11 +46,11 @@ def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerp
     if content is None or (as_indexed and FileState.digest_of(content) != state.content_digest):
         state_now = "missing" if content is None else "changed"
         return Excerpt(path, first, record.text, (first, last), 0, state_now)
-    lines = decode(content).replace("\r\n", "\n").split("\n")
+    whole = decode(content).replace("\r\n", "\n").replace("\r", "\n")
     start = max(1, first - AROUND)
-    text = "\n".join(line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND])
+    text = "\n".join(line[:LINE_CHARACTERS] for line in whole.split("\n")[start - 1 : last + AROUND])
     state_now = "fresh" if as_indexed else freshness(path, state)
-    return Excerpt(path, start, text, (first, last), len(lines), state_now)
+    return Excerpt(path, start, text, (first, last), len(split_lines(whole)), state_now)
 
 
 def pdf(store: Store, record: Record, *, as_indexed: bool = False) -> bytes:
@@ -85,8 +86,8 @@ def lines_of(chunks: Iterable[Record]) -> dict[int, str]:
     """The lines of a file by number, as far as its chunks hold them; of another record, the lines of its text."""
     lines: dict[int, str] = {}
     for chunk in sorted(chunks, key=lambda chunk: chunk.lines or (1, 1)):
-        for number, line in enumerate(chunk.text.split("\n"), chunk.lines[0] if chunk.lines else 1):
-            lines[number] = lines.get(number, "") + line  # a long line is in several chunks
+        for number, line in enumerate(split_lines(chunk.text), chunk.lines[0] if chunk.lines else 1):
+            lines[number] = lines.get(number, "") + line.rstrip("\r\n")  # a long line is in several chunks
     return lines
 
 

@@ -12,7 +12,7 @@ from recollect.dataclass import dataclass
 from recollect.disk import at_home
 from recollect.errors import RecollectError, UsageError
 from recollect.memory.shapes import iso
-from recollect.types import EVERYTHING, Change, FileState, Put, Scope, SetFileState, SetFolderOptions, Store, now
+from recollect.types import EVERYTHING, Change, Put, Scope, SetFileState, SetFolderOptions, Store, now
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
@@ -107,16 +107,16 @@ def describe(memory: Memory, path: str, text: str) -> IndexedFolder:
 
 
 def remove(memory: Memory, path: str) -> IndexedFolder:
-    """Remove a folder and its chunks from the index, whether or not it is there. Its files are not touched."""
+    """Remove a folder, with all in it, from the index, whether or not it is there. Its files are not touched."""
     from recollect.ingest.folder import chunk_changes  # servers for agents need the descriptions only
 
     store = memory.store
     root, options = _known(store, path)
     folder = _folder(store, root, options or {})
-    groups: list[list[Change]] = [
-        [*chunk_changes(store.files.chunks(file), ()), SetFileState(file, None)] for file in store.files.known(root)
-    ]
-    store.records.apply([*groups, [SetFolderOptions(root, None)]])
+    changes: list[Change] = [SetFolderOptions(inner, None) for inner in _inside(store, root)]
+    for file in store.files.known(root):
+        changes += [*chunk_changes(store.files.chunks(file), ()), SetFileState(file, None)]
+    store.records.apply([changes])  # in one transaction: if it is interrupted, it can be repeated
     return folder
 
 
@@ -124,22 +124,35 @@ def rename(memory: Memory, old: str, new: str) -> IndexedFolder:
     """Let an indexed folder have a new path, with all its files and chunks. Nothing is read or embedded again."""
     store = memory.store
     root, options = _known(store, old)
-    place = _absolute(new)
+    place, states = _absolute(new), store.files.known(root)
     if not Path(place).exists():
         raise UsageError(f"{new} is not there", hint="move the folder first, or name where it is now")
-    if place in store.files.roots() or store.files.known(place):
+    if place in store.files.roots() or store.files.known(place).keys() - states.keys():
         raise UsageError(f"{new} is indexed already", hint=f"`recollect folders remove {old}` removes the old one")
     if Path(root).is_dir() and Path(place).is_relative_to(root):
         raise UsageError(f"{new} is inside {old}", hint="index the part as a folder of its own")
-    groups: list[list[Change]] = []
-    for file, state in store.files.known(root).items():
-        there = place + file.removeprefix(root)
-        chunks = [Put(replace(chunk, path=there)) for chunk in store.files.chunks(file)]
-        moved = FileState(there, place, state.mtime_ns, state.size, state.digest)
-        groups.append([*chunks, SetFileState(file, None), SetFileState(there, moved)])
-    renamed: list[Change] = [SetFolderOptions(root, None)]
-    store.records.apply([*groups, [*renamed, SetFolderOptions(place, options)] if options else renamed])
+
+    def moved(path: str) -> str:
+        # The root of a file lies outside the renamed folder if an outer folder is indexed, too.
+        return str(Path(place, Path(path).relative_to(root))) if Path(path).is_relative_to(root) else place
+
+    inside = _inside(store, root).items()
+    # All old paths go first: one of them may be the new path of another file.
+    changes: list[Change] = [SetFolderOptions(folder, None) for folder, _ in inside]
+    changes += [SetFileState(file, None) for file in states]
+    changes += [SetFolderOptions(moved(folder), options) for folder, options in inside if options is not None]
+    for file, state in states.items():
+        there = replace(state, path=moved(file), root=moved(state.root))
+        changes += [Put(replace(chunk, path=there.path)) for chunk in store.files.chunks(file)]
+        changes.append(SetFileState(there.path, there))
+    store.records.apply([changes])  # in one transaction: if it is interrupted, it can be repeated
     return _folder(store, place, options or {})
+
+
+def _inside(store: Store, root: str) -> dict[str, Mapping[str, Any] | None]:
+    """An indexed folder and the indexed folders inside it, with their options."""
+    roots = store.files.roots()
+    return {inner: options for inner, options in roots.items() if Path(inner).is_relative_to(root)}
 
 
 def _known(store: Store, path: str) -> tuple[str, Mapping[str, Any] | None]:

@@ -187,7 +187,7 @@ _WRITER = {"origin": choice(ORIGINS), "author": text, "author_session": text}
 
 ACTIONS: Mapping[str, tuple[Mapping[str, Reader], Mapping[str, Reader]]] = {
     "add": ({}, {}),
-    "update": ({"before": _before}, {}),
+    "update": ({"before": _before}, _WRITER),
     "supersede": ({"by": name}, {"from": any_time, **_WRITER}),
     "supersedes": ({"id": name}, {"made": flag}),
     "forget": ({}, _WRITER),

@@ -177,26 +177,26 @@ def _set_state(connection: Any, change: Change) -> None:
 def _put(table: Table, change: Put) -> Record:
     stored = table.look(change.record.id)
     if stored is not None:
-        return _put_again(table, stored, change.record, any_writer=change.any_writer)
+        return _put_again(table, stored, change)
     twin = table.twin(change.record) if change.merge else None
     if twin is not None and change.record.provenance.distrust > twin.provenance.distrust:
         return twin  # a writer who is trusted less must not change what others wrote
     if twin is not None:
-        return _put_again(table, RecordState(twin), _merged(twin, change.record))
+        return _put_again(table, RecordState(twin), replace(change, record=_merged(twin, change.record)))
     table.insert(change.record)
     table.note(change.record.id, "add", {})
     return change.record
 
 
-def _put_again(table: Table, stored: RecordState, record: Record, *, any_writer: bool = False) -> Record:
-    before = stored.record
+def _put_again(table: Table, stored: RecordState, change: Put) -> Record:
+    before, record = stored.record, change.record
     if before.scope != record.scope and not stored.purged:  # the history of an id, too, belongs to one scope
         raise UsageError(
             f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
         )
     if before.kind == "chunk" and record.kind == "fact" and not stored.forgotten:
         raise id_of_a_chunk(record.id)
-    if not any_writer and not stored.purged and record.provenance.distrust > before.provenance.distrust:
+    if not change.any_writer and not stored.purged and record.provenance.distrust > before.provenance.distrust:
         return _repeated(stored, record)
     if stored.forgotten:
         table.replace(record, before)
@@ -208,7 +208,7 @@ def _put_again(table: Table, stored: RecordState, record: Record, *, any_writer:
     edited = now() if {"text", "title"} & changed.keys() else before.edited_at
     after = replace(before, edited_at=edited, **{name: getattr(record, name) for name in changed})
     table.replace(after, before)
-    table.note(after.id, "update", {"before": changed})
+    table.note(after.id, "update", {"before": changed, **change.writer.as_detail()})
     return after
 
 

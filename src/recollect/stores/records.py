@@ -133,14 +133,17 @@ class SqlFiles(SqlPart, Files):
     """Reads the states of files and their chunks, as one scope. Both are written as changes to the records."""
 
     def known(self, root: str) -> dict[str, FileState]:
-        return self._states(f"{_STATE} WHERE root = %s", root)
+        below = root.rstrip(os.sep) + os.sep
+        after = below[:-1] + chr(ord(os.sep) + 1)  # the first text that sorts after all that begin with `below`
+        condition = 'path = %s OR path COLLATE "C" >= %s AND path COLLATE "C" < %s'
+        return self._states(f"{_STATE} WHERE {condition}", root, below, after)
 
     def states(self, paths: Sequence[str]) -> dict[str, FileState]:
         return self._states(f"{_STATE} WHERE path = ANY(%s)", list(paths))
 
-    def _states(self, sql: str, value: object) -> dict[str, FileState]:
+    def _states(self, sql: str, *values: object) -> dict[str, FileState]:
         with self._database.read(self._scope) as connection:
-            return {row[0]: FileState(*row) for row in connection.execute(sql, (value,))}
+            return {row[0]: FileState(*row) for row in connection.execute(sql, values)}
 
     def roots(self) -> dict[str, Mapping[str, Any] | None]:
         with self._database.read() as connection:

@@ -36,7 +36,7 @@ class FilesContract:
         states["/n/a.md"] = state("/n/a.md", size=2**40)
         assert store.files.known("/m") == {"/m/b.md": states["/m/b.md"]}
         assert store.files.known("/n") == {path: states[path] for path in paths[:4]}
-        assert store.files.known("/") == store.files.states([]) == {}
+        assert (store.files.known("/"), store.files.states([])) == (states, {})
         known = {path: states[path] for path in (paths[2], "/m/b.md")}
         assert store.files.states(["/m/b.md", paths[2], "/nowhere"]) == known
         assert store.files.roots() == {"/m": None, "/n": None}
@@ -51,6 +51,18 @@ class FilesContract:
         assert store.files.roots() == {"/n": options}
         apply(store, SetFolderOptions("/n", None))
         assert store.files.roots() == {"/n": None}  # its files are still indexed
+
+    def test_known_files_are_those_below_a_path(self, store: Store) -> None:
+        """Whichever folder they were indexed with. A folder whose name only begins the same is another one."""
+        paths = ["/n/b/x.md", "/n/b/c/y.md", "/n/bc/x.md", "/n/b.md", "/n/B/x.md", "/n/_/x.md", "/n/%/x.md", "/n/b0"]
+        apply(store, *(SetFileState(path, state(path)) for path in paths))
+        assert store.files.known("/n").keys() == set(paths)
+        assert store.files.known("/n/b").keys() == {"/n/b/x.md", "/n/b/c/y.md"}
+        assert store.files.known("/n/b.md").keys() == {"/n/b.md"}
+        assert store.files.known("/n/_").keys() == {"/n/_/x.md"}
+        assert store.files.known("/n/%").keys() == {"/n/%/x.md"}
+        assert store.files.known("/n/").keys() == set(paths)
+        assert store.files.known("/m") == {}
 
     def test_a_path_may_be_very_long(self, store: Store) -> None:
         chance = random.Random(6)

@@ -178,7 +178,7 @@ class Files(Protocol):
     """The indexed files."""
 
     def known(self, root: str) -> dict[str, FileState]:
-        """The files below a root by path, with their state when they were indexed."""
+        """The file with the path `root` and those below it, by path, with their state when they were indexed."""
 
     def states(self, paths: Sequence[str]) -> dict[str, FileState]:
         """The states of these files by path; files that are not indexed are left out."""

@@ -288,12 +288,13 @@ class Put:
     """Store a record, or update the one with its id; with `merge`, also a current fact of the same scope and text.
 
     A record of a writer who is trusted more is not overwritten, except with `any_writer`: an undo restores, and `edit`
-    has compared the writers.
+    has compared the writers. The history of an updated record names the `writer`, if it is not the user.
     """
 
     record: Record
     merge: bool = False
     any_writer: bool = False
+    writer: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)

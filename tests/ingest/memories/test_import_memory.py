@@ -11,6 +11,7 @@ from recollect.cli import main
 from recollect.config import Settings
 from recollect.errors import Forbidden, UsageError
 from recollect.ingest.memories import read_memos
+from recollect.moving import export, import_
 from recollect.types import Scope
 
 FILES = Path(__file__).parent / "files"
@@ -75,6 +76,15 @@ def test_basic_memory(memory):
     assert "Coffee Brewing Methods requires Proper Grinding" in found
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_of_an_observation_is_that_of_an_editor(memory, tmp_path, end):
+    """A form feed and the separators of Unicode end no line."""
+    note = end.join(["# Ink", "", "first\x0cline\u2028and \x85 more", "- [idea] Ink is blue", ""])
+    (tmp_path / "ink.md").write_bytes(note.encode())
+    memory.import_memory(tmp_path / "ink.md")
+    assert facts(memory)["Ink is blue"].lines == (4, 4)
+
+
 def test_period_of_an_observation_is_that_of_its_fact(memory, tmp_path):
     """As basic-memory writes it. A period that cannot be read, and other kinds of time, stay in the text."""
     (tmp_path / "cache.md").write_text(
@@ -108,6 +118,75 @@ def test_second_import_adds_only_what_is_new(memory, tmp_path):
     assert counts(memory.import_memory(file)) == (0, 1, 1, 1, 0)
     memory.forget(facts(memory)["Ada works at the mill as a miller"].id)
     assert counts(memory.import_memory(file)) == (0, 0, 1, 1, 1)
+
+
+def mem0(path, *texts, **fields):
+    """An export of mem0."""
+    memories = [{"id": str(number), "memory": text, **fields} for number, text in enumerate(texts)]
+    path.write_text(json.dumps({"results": memories}), encoding="utf-8")
+    return path
+
+
+def test_edited_fields_are_kept_and_others_follow_the_file(memory, tmp_path):
+    """However often it is imported, and also after an import has changed another field of the same fact."""
+    file = tmp_path / "mem0.json"
+    memory.import_memory(mem0(file, "Ada likes tea.", "Bob likes rum."))
+    key = facts(memory)["Ada likes tea."].id
+    memory.edit(key, text="Ada likes green tea.", importance=1.0)
+    for _ in range(2):
+        report = memory.import_memory(file)
+        assert (counts(report), report.kept) == ((0, 0, 1, 0, 0), 1)
+        assert (memory.get(key).text, memory.get(key).importance) == ("Ada likes green tea.", 1.0)
+    report = memory.import_memory(mem0(file, "Ada likes mint tea.", "Bob likes gin.", categories=["food"]))
+    assert (counts(report), report.kept) == ((0, 2, 0, 0, 0), 0)
+    edited = memory.get(key)
+    assert (edited.text, edited.tags, edited.importance) == ("Ada likes green tea.", ("food",), 1.0)
+    assert (memory.import_memory(file).kept, memory.get(key).text) == (1, "Ada likes green tea.")
+    report = memory.import_memory(mem0(file, "Ada likes mint tea.", "Bob likes whisky.", categories=["food"]))
+    assert (counts(report), report.kept) == ((0, 1, 0, 0, 0), 1)
+    assert "Bob likes whisky." in facts(memory), "what an import updated is not an edit"
+
+
+def test_undone_edit_is_no_edit(memory, tmp_path):
+    file = mem0(tmp_path / "mem0.json", "Ada likes tea.")
+    memory.import_memory(file)
+    key = facts(memory)["Ada likes tea."].id
+    memory.edit(key, text="Ada likes green tea.")
+    memory.undo(key)
+    assert counts(memory.import_memory(mem0(file, "Ada likes mint tea."))) == (0, 1, 0, 0, 0)
+    assert memory.get(key).text == "Ada likes mint tea."
+
+
+def test_fact_of_a_more_trusted_writer_does_not_stop_an_import(memory, tmp_path):
+    """It stays, and the other memories of the file are stored; so it is with an import that is trusted less."""
+    file = tmp_path / "mem0.json"
+    memory.import_memory(mem0(file, "Ada likes tea."))
+    memory.edit(facts(memory)["Ada likes tea."].id, text="Ada likes green tea.", origin="user")
+    report = memory.import_memory(mem0(file, "Ada likes tea.", "Carl likes beer."))
+    assert (counts(report), report.kept) == ((1, 0, 0, 0, 0), 1)
+    report = memory.import_memory(mem0(file, "Ada likes mint.", "Carl likes ale.", "Dora likes mead."), origin="import")
+    assert (counts(report), report.kept) == ((1, 0, 0, 0, 0), 2)
+    assert {*facts(memory)} == {"Ada likes green tea.", "Carl likes beer.", "Dora likes mead."}
+
+
+def test_history_of_an_imported_update_can_be_exported(memory, tmp_path):
+    """The event names the import, and undo restores the text before."""
+    file = mem0(tmp_path / "mem0.json", "Ada likes tea.")
+    memory.import_memory(file)
+    key = facts(memory)["Ada likes tea."].id
+    memory.import_memory(mem0(file, "Ada likes mint tea."))
+    assert memory.history(key)[-1].detail["author"] == "import-memory"
+    export(memory.store, tmp_path / "all.jsonl")
+    assert import_(tmp_path / "copy.db", tmp_path / "all.jsonl").added["record"] == 1
+    memory.undo(key)
+    assert memory.get(key).text == "Ada likes tea."
+
+
+def test_new_memories_need_no_history(memory, monkeypatch):
+    """Which ids are taken is asked once for many memories."""
+    monkeypatch.setattr(type(memory.store.records), "history", lambda *_: pytest.fail("a query for one memory"))
+    assert memory.import_memory(FILES).added == 10
+    assert memory.import_memory(FILES).unchanged == 10
 
 
 def test_broken_files_lose_nothing(memory, tmp_path):
