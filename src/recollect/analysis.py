@@ -17,11 +17,11 @@ from collections.abc import Collection, Iterator
 from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from recollect.dataclass import dataclass
+from recollect.stopwords import foreign_stopwords, stopwords
 
 if TYPE_CHECKING:
     from regex import Pattern
@@ -36,7 +36,6 @@ LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they a
 )  # fmt: skip
 
 MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
-LEAST_FOREIGN = 2  # stop words of another language that show that a query is in it
 MAX_QUERY_TERMS = 512  # terms of one query; further terms of a long pasted text make no visible difference
 CACHED_WORDS = 20_000  # words whose terms are cached: about 6 MB
 CACHED_CHUNKS = 200_000  # chunks between white space whose entries are cached: about 40 MB, in a process that indexes
@@ -134,7 +133,7 @@ class Analyzer:
 
     def terms(self, words: list[str]) -> list[str]:
         """The term of each of many words of small letters; empty for a stop word."""
-        stops = _stopwords(self.language)
+        stops = stopwords(self.language)
         return ["" if word in stops else stem for word, stem in zip(words, _stems(self.language, words), strict=True)]
 
     def query(self, text: str) -> list[str]:
@@ -153,7 +152,7 @@ class Analyzer:
         """The terms of a query that are no stop words, and those that are."""
         words, stops = list[str](), list[str]()
         normal = _normalised(text)[0]
-        foreign = _foreign_stopwords(self.language, normal)
+        foreign = foreign_stopwords(self.language, _WORD_RUN.findall(normal.lower()))
         for match in _words(normal):
             if match.lastgroup == "run":
                 grams = _grams(match.group(), 0)
@@ -200,7 +199,7 @@ class _Chunks(dict[str, bytes]):
         if chunk.isascii() and chunk.isalpha() and (chunk.islower() or chunk.istitle() or chunk.isupper()):
             # Most chunks are one plain word; what follows gives the same, in ten times the time.
             if chunk.islower():
-                has = TERM | WORD if chunk in _stopwords(self._language) else TERM | WORD | CONTENT
+                has = TERM | WORD if chunk in stopwords(self._language) else TERM | WORD | CONTENT
                 entry = _ENTRY.pack(self._spell(_stem(self._language, chunk)[:MAX_TERM]), crc32(chunk.encode()), has)
             else:
                 entry = self[chunk.lower()]
@@ -242,14 +241,14 @@ _chunks = cache(_Chunks)
 @lru_cache(CACHED_WORDS)
 def _terms(language: str, word: str) -> tuple[tuple[str, bool], ...]:
     """The terms of one word of the text, each with whether it is a stop word."""
-    stops = _stopwords(language)
+    stops = stopwords(language)
     plain = word.replace("\u2019", "'").removesuffix("'s").removesuffix("'S")
     lower = plain.casefold()
     if plain[-1:] in "+#":  # `C++` is not C; `notepad++` is also a notepad
         name = lower.rstrip("+#")
         return (f"{name[:MAX_TERM]}{lower[len(name) :]}", False), *(_terms(language, name) if len(name) > 1 else ())
     before, apostrophe, after = lower.partition("'")
-    contracted = before in stops or before in _stopwords("contracted")
+    contracted = before in stops or before in stopwords("contracted")
     if apostrophe and language == "english" and contracted and after in _ENDINGS:
         # "dont" is what many type; "she'll" without its apostrophe would be another word.
         return ((lower.replace("'", "") if lower.endswith("'t") else lower, True),)
@@ -355,39 +354,6 @@ def _pattern(source: str) -> Pattern[str]:
     import regex  # loaded by the first text, not by `import recollect`
 
     return regex.compile(source, regex.VERSION1 | regex.VERBOSE)
-
-
-@cache
-def _stopwords(language: str) -> frozenset[str]:
-    """The stop words of a language; of `contracted`, the beginnings of contractions (`don` of `don't`)."""
-    return _all_stopwords().get(language, frozenset())
-
-
-@cache
-def _all_stopwords() -> dict[str, frozenset[str]]:
-    lines = Path(__file__).with_name("stopwords.txt").read_text("utf-8").splitlines()
-    return {name: frozenset(words.split()) for name, _, words in (line.partition(":") for line in lines)}
-
-
-@cache
-def _foreign_only(language: str) -> frozenset[str]:
-    """Words that are stop words in other languages; none for a language whose own are not known."""
-    own = _stopwords(language)
-    return frozenset().union(*_all_stopwords().values()) - own if own else own
-
-
-def _foreign_stopwords(language: str, text: str) -> frozenset[str]:
-    """The stop words of the language that a query is in, if that is not the store's: none if neither is certain.
-
-    In a store of English notes "ist" and "die" are rare, and would make the one German note an answer to any question.
-    """
-    words = _WORD_RUN.findall(text.lower())
-    if _foreign_only(language).isdisjoint(words):
-        return frozenset()
-    counts = {name: sum(map(stops.__contains__, words)) for name, stops in _all_stopwords().items()}
-    likely = max(counts, key=lambda name: (counts[name], name == language))
-    is_foreign = counts[likely] >= LEAST_FOREIGN and likely not in (language, "contracted")
-    return _stopwords(likely) if is_foreign else frozenset()
 
 
 def spaced(term: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import StoreError
-from recollect.memory.changes import VisibleChanges
+from recollect.memory.watching import VisibleChanges
 
 MOST_TICKS = 500
 

@@ -1,4 +1,4 @@
-"""Changes to records: making and undoing them, and how a caller sees them.
+"""Changes to records: making and undoing them, and their history.
 
 The store numbers the changes of all records in one sequence, which would reveal how much others write. A scoped caller
 therefore sees only changes that concern its scope, numbered from 1 in each record's history.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import wraps
@@ -28,7 +28,7 @@ from recollect.memory.validation import (
     parse_time,
 )
 from recollect.stores.ledger import id_of_a_chunk
-from recollect.types import EVERYTHING, Changes, Event, Progress, Provenance, Record, Records, Scope, Store
+from recollect.types import EVERYTHING, Event, Progress, Provenance, Record, Records, Scope
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore, Supersede
 
 if TYPE_CHECKING:
@@ -421,38 +421,3 @@ def chain(memory: Memory, record: Record) -> list[str]:
     while len(newer) <= LONGEST_CHAIN and (key := newer[-1].superseded_by) and (new := memory.get(key)):
         newer.append(new)
     return [*reversed(older), *(other.id for other in newer[1:])]
-
-
-@contextlib.contextmanager
-def changes(store: Store, caller: Scope | None, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
-    """Yield True when `caller` may see a change, False after `quiet` seconds without one."""
-    with store.changes.listen(quiet) as ticks:
-        if caller is None:
-            yield ticks
-        else:
-            visible = VisibleChanges(store.changes, caller)
-            yield (changed and visible.refresh() for changed in ticks)
-
-
-class VisibleChanges:
-    """The changes that a scope can see; with None, all of them.
-
-    `newest` is the number of the newest change; for a scope, the count of changes that it can see. They are counted
-    once, and later changes are added.
-    """
-
-    def __init__(self, changes: Changes, scope: Scope | None) -> None:
-        self._changes, self._scope = changes, scope
-        self._known: Sequence[int] = ()
-        newest = changes.newest(scope)
-        _, self._from = changes.since(newest, scope)
-        self.newest = newest if scope is None else changes.count(self._from, scope)
-        self.refresh()
-
-    def refresh(self) -> bool:
-        """Whether there is a new change since the last call."""
-        known = set(self._known)
-        self._known, self._from = self._changes.since(self._from, self._scope)
-        new = set(self._known) - known
-        self.newest = max([self.newest, *new]) if self._scope is None else self.newest + len(new)
-        return bool(new)

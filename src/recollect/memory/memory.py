@@ -14,12 +14,12 @@ from recollect.config import Settings
 from recollect.errors import Unreachable, UsageError
 from recollect.memory.asking import read_query
 from recollect.memory.assembly import ExternalSources, Rerankers, Threads, assemble, logger, with_options
-from recollect.memory.changes import changes
 from recollect.memory.closeness import ClosenessOf
 from recollect.memory.embeddings import Embeddings, filling_of, rest_of
 from recollect.memory.importing import Importer
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, trusting, with_left_out
+from recollect.memory.watching import changes
 from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker

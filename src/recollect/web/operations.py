@@ -19,9 +19,9 @@ from recollect import __version__
 from recollect.disk import at_home
 from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
 from recollect.memory import Memory
-from recollect.memory.changes import VisibleChanges
 from recollect.memory.roots import described
 from recollect.memory.shapes import iso
+from recollect.memory.watching import VisibleChanges
 from recollect.sample import NOTES
 from recollect.types import Scope, now
 from recollect.web.inputs import FacetParameters, Indexing, Owns, OwnsAndWrites, Reads, controls
