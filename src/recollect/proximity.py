@@ -3,8 +3,7 @@
 "Bank of the river" is about a river bank; a text that has both words far from each other may be about money.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise, takewhile
 from typing import TypeAlias
@@ -25,6 +24,7 @@ CODE_RESULTS = 5  # results that tell whether they are code
 WINDOW = 3  # how many words farther on the other word of a pair may be: two words may stand between them
 READ_CHARACTERS = 4_000  # of a text: all of 15,000 would take four times as long and gain no more
 CACHED_CHUNKS = 30_000  # chunks between white space whose terms are cached: about 6 MB
+SEVERAL, NONE = "", " "  # in place of the term of a chunk that has several terms, or none
 
 
 def together(analyzer: AnalyzerOf, query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -41,7 +41,7 @@ def together(analyzer: AnalyzerOf, query: Query, candidates: Sequence[Candidate]
         return candidates
     head = head[0].pool.read(head)
     code = are_code([one.record.text for one in head[:CODE_RESULTS]])
-    shares = [] if code else pairs.shares([one.record.passage[:READ_CHARACTERS] for one in head])
+    shares = [] if code else [pairs.share(one.record.passage) for one in head]
     if not any(shares):
         return candidates
     gains = {one.key: GAIN * share for one, share in zip(head, shares, strict=True)}
@@ -65,11 +65,9 @@ class Pairs:
         self.pairs = {frozenset(pair) for pair in pairs if pair[0] != pair[1]}
         self._terms, self._language = frozenset(terms), analyzer.language
 
-    def shares(self, texts: Sequence[str]) -> list[float]:
-        """The share of the pairs that stand together in each text, from 0 to 1."""
-        return [self._share(found) for found in places(texts, self._terms, self._language)]
-
-    def _share(self, found: Sequence[tuple[int, str]]) -> float:
+    def share(self, text: str) -> float:
+        """The share of the pairs that stand together in a text, from 0 to 1."""
+        found = places(text[:READ_CHARACTERS], self._terms, self._language)
         near: set[frozenset[str]] = set()
         for number, (place, term) in enumerate(found, 1):
             for other_place, other in found[number:]:
@@ -79,49 +77,41 @@ class Pairs:
         return len(near & self.pairs) / len(self.pairs) if near else 0.0
 
 
-def places(texts: Sequence[str], terms: Iterable[str], language: str) -> list[list[tuple[int, str]]]:
-    """For each text where the terms occur, in its order: the number of the chunk between white space, and the term."""
-    split = [chunks_of(text) for text in texts]
-    having = _chunks(language).having(terms, split)
-    return [
-        [(number, term) for number, chunk in enumerate(chunks) if chunk in having for term in having[chunk]]
-        if not having.keys().isdisjoint(chunks)
-        else []
-        for chunks in split
-    ]
-
-
-class _Chunks:
-    """Chunks between white space, and by each term those that have it.
+def places(text: str, terms: frozenset[str], language: str) -> list[tuple[int, str]]:
+    """Where some terms occur, in the order of the text: the number of the chunk between white space, and the term.
 
     A chunk has several terms if it is an identifier, a path or a word with hyphens.
     """
+    chunks, known = chunks_of(text), _chunks(language)
+    own = known.terms(chunks)
+    wanted = {*terms, SEVERAL}
+    found = list[tuple[int, str]]()
+    for number, term in [(number, term) for number, term in enumerate(own) if term in wanted]:
+        several = (term,) if term else known.several.get(chunks[number], ())
+        found += [(number, one) for one in several if one in terms]
+    return found
+
+
+class _Chunks(dict[str, str]):
+    """Each chunk between white space → its term, SEVERAL or NONE."""
 
     def __init__(self, language: str) -> None:
+        super().__init__()
         self._language = language
-        self._known: set[str] = set()
-        self._with: dict[str, list[str]] = {}
-        self._lock = threading.Lock()
+        self.several: dict[str, tuple[str, ...]] = {}
 
-    def having(self, terms: Iterable[str], texts: Iterable[Sequence[str]]) -> dict[str, list[str]]:
-        """The chunks of these texts, and perhaps others, that have one of the terms: chunk → terms."""
-        found: dict[str, list[str]] = {}
-        with self._lock:
-            if len(self._known) > CACHED_CHUNKS:
-                self._known, self._with = set(), {}
-            for chunks in texts:
-                if not self._known.issuperset(chunks):
-                    self._learn(set(chunks).difference(self._known))
-            for term in terms:
-                for chunk in self._with.get(term, ()):
-                    found.setdefault(chunk, []).append(term)
-        return found
-
-    def _learn(self, chunks: set[str]) -> None:
-        for chunk, terms in chunk_terms(chunks, self._language).items():
-            for term in dict.fromkeys(terms):
-                self._with.setdefault(term, []).append(chunk)
-        self._known |= chunks
+    def terms(self, chunks: Sequence[str]) -> list[str | None]:
+        """The term of each chunk. It is None if another thread has just emptied the cache."""
+        terms = list(map(self.get, chunks))
+        if None not in terms:
+            return terms
+        if len(self) > CACHED_CHUNKS:
+            self.clear()
+            self.several.clear()
+        new = chunk_terms({*chunks}.difference(self), self._language)
+        self.several.update((chunk, own) for chunk, own in new.items() if len(own) > 1)
+        self.update((chunk, SEVERAL if len(own) > 1 else own[0] if own else NONE) for chunk, own in new.items())
+        return list(map(self.get, chunks))
 
 
 _chunks = cache(_Chunks)
