@@ -133,8 +133,13 @@ class Analyzer:
 
     def terms(self, words: list[str]) -> list[str]:
         """The term of each of many words of small letters; empty for a stop word."""
-        stops = stopwords(self.language)
-        return ["" if word in stops else stem for word, stem in zip(words, _stems(self.language, words), strict=True)]
+        language, letters = self.language, "".join(words)
+        if language != "none" and letters.isascii() and letters.isalpha():
+            stems = _stemmer(language).stemWords(words)  # a tenth of the time of one at a time
+        else:
+            stems = [_stem(language, word) for word in words]
+        stops = stopwords(language)
+        return ["" if word in stops else (stem or word)[:MAX_TERM] for word, stem in zip(words, stems, strict=True)]
 
     def query(self, text: str) -> list[str]:
         """The terms of a query, each as often as it occurs: no stop words, unless it has nothing else.
@@ -292,16 +297,6 @@ def _stem(language: str, word: str) -> str:
     return word if word.isascii() else _plain_latin(word)
 
 
-def _stems(language: str, words: list[str]) -> list[str]:
-    """The terms of many words of small letters, stop words like others."""
-    letters = "".join(words)
-    if language != "none" and letters.isascii() and letters.isalpha():
-        stems = _stemmer(language).stemWords(words)  # a tenth of the time of one at a time
-    else:
-        stems = [_stem(language, word) for word in words]
-    return [(stem or word)[:MAX_TERM] for word, stem in zip(words, stems, strict=True)]
-
-
 def _grams(run: str, start: int) -> list[tuple[str, int, int, bool]]:
     """The characters of a run and the pair that begins with each: character, pair, character, …, character."""
     places = [match.span() for match in _pattern(r"\X").finditer(run)]
@@ -354,30 +349,6 @@ def _pattern(source: str) -> Pattern[str]:
     import regex  # loaded by the first text, not by `import recollect`
 
     return regex.compile(source, regex.VERSION1 | regex.VERBOSE)
-
-
-def spaced(term: str) -> bool:
-    """Whether a term is of a script that is written with spaces."""
-    return term.isascii() or not _pattern(f"[{_SPACELESS}]").match(term)
-
-
-def chunks_of(text: str) -> list[str]:
-    """The chunks of the normalised text between white space. No term has white space in it."""
-    return _normalised(text)[0].split()
-
-
-def chunk_terms(chunks: Collection[str], language: str) -> dict[str, tuple[str, ...]]:
-    """The terms of each chunk, stop words among them; scripts without spaces have none here."""
-    plain, terms = dict[str, str](), dict[str, tuple[str, ...]]()
-    for chunk in chunks:
-        word = chunk.strip(_AROUND)
-        if word.isascii() and word.isalpha() and (word.islower() or word.istitle() or word.isupper()):
-            plain[chunk] = word.lower()
-        else:
-            words = [match.group() for match in _words(word) if match.lastgroup != "run"]
-            terms[chunk] = tuple(term for one in words for term, _ in _terms(language, one))
-    stems = _stems(language, list(plain.values()))
-    return terms | {chunk: (term,) for chunk, term in zip(plain, stems, strict=True)}
 
 
 WIDTH = 240  # characters of a snippet: three or four lines of a terminal

@@ -5,7 +5,6 @@ Pure functions over numbers and strings; the stages apply them to results.
 
 import hashlib
 import math
-import re
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple
@@ -87,19 +86,6 @@ def mmr(
         gains[chosen] = -math.inf
         chosen.append(int(gains.argmax()))
     return [order[place] for place in chosen]
-
-
-_CODE = re.compile(r"[()\[\]{}<>=_;]")
-CODE_CHARACTERS = 500  # characters of a text that tell whether it is code
-CODE_SHARE = 0.03  # the share of brackets, underscores and the like in code; most prose has less than a third of it
-CODE_TEXTS = 0.8  # the share of texts that must be code
-
-
-def are_code(texts: Sequence[str]) -> bool:
-    """Whether nearly all of the texts are code: whether they begin with many brackets, underscores and the like."""
-    beginnings = [text[:CODE_CHARACTERS] for text in texts]
-    code = sum(len(_CODE.findall(text)) > CODE_SHARE * len(text) for text in beginnings)
-    return code > 0 and code >= CODE_TEXTS * len(texts)
 
 
 LONGEST_WORDS = 60  # words of a statement; a longer text says several things

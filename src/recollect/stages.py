@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from itertools import accumulate, takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 
 from recollect.dataclass import dataclass
 from recollect.fusion import METHODS, minmax
-from recollect.proximity import AnalyzerOf, together
 from recollect.ranking import (
     DAY,
     HALF_LIVES,
@@ -24,7 +24,7 @@ from recollect.ranking import (
 from recollect.ranking import decay as decay_factor
 from recollect.types import Candidate, FileState, Query, Record, Stage, Vector, Warned
 from recollect.types.records import TURN_STEP, micros
-from recollect.types.search import NOTHING, FileKey, by_total, moved
+from recollect.types.search import FileKey
 
 VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"  # record ids → the vectors that are known
 
@@ -32,13 +32,10 @@ StatesOf: TypeAlias = Callable[[Sequence[str]], Mapping[str, FileState]]
 """Paths → the state of those files when they were indexed."""
 
 
-def order(
-    analyzer: AnalyzerOf, vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None
-) -> tuple[tuple[str, Stage], ...]:
+def order(vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None) -> tuple[tuple[str, Stage], ...]:
     """The stages with their names, in the order in which they run.
 
-    What was said around a turn counts while all candidates are there; then words that stand together count for the
-    first ones. What is too unlikely is dropped next.
+    What was said around a turn counts while all candidates are there. What is too unlikely is dropped next.
     Then passages add up to files, so that every later stage sees results as they are shown. The threshold precedes MMR,
     so that results too weak to be shown do not displace others. Reranking comes between the two: it reads only what can
     be shown, and it changes scores, while the later stages change ranks only. Last, what is to be shown is checked
@@ -46,7 +43,6 @@ def order(
     """
     stages: tuple[tuple[str, Stage | None], ...] = (
         ("turns", in_conversation),
-        ("proximity", partial(together, analyzer)),
         ("confidence", rate),
         ("files", by_file),
         ("decay", decay),
@@ -75,7 +71,7 @@ def decay(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         half_life = default if candidate.decay is None else HALF_LIVES[candidate.decay]
         if half_life != math.inf:
             candidate.scale("decay", decay_factor((now - candidate.time) / 10**6, half_life))
-    return moved("decay", candidates, by_total(candidates)) if scaled else candidates
+    return _moved("decay", candidates, _by_total(candidates)) if scaled else candidates
 
 
 MIDDLE = 0.5  # the importance that changes no score
@@ -95,7 +91,7 @@ def in_time(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate
     for candidate in candidates:
         gap = max(0, start - candidate.time, candidate.time - end + 1)
         candidate.scale("time", 1 + TIME_WEIGHT * 2 ** -min(gap / width, MOST_HALVED))
-    return moved("time", candidates, by_total(candidates))
+    return _moved("time", candidates, _by_total(candidates))
 
 
 def importance(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -105,7 +101,7 @@ def importance(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candid
         factor = importance_factor(candidate.importance, query.ranking.importance_weight)
         if factor != 1:
             candidate.scale("importance", factor)
-    return moved("importance", candidates, by_total(candidates)) if scaled else candidates
+    return _moved("importance", candidates, _by_total(candidates)) if scaled else candidates
 
 
 def threshold(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -145,8 +141,8 @@ def by_file(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate
         further.update(map(id, others))
         _add_up(best, others)
     shown = [one for one in candidates if id(one) not in further] if further else candidates
-    ranked = by_total(shown)
-    return moved("files", shown, ranked) if ranked != shown else shown
+    ranked = _by_total(shown)
+    return _moved("files", shown, ranked) if ranked != shown else shown
 
 
 def _add_up(best: Candidate, others: Sequence[Candidate]) -> None:
@@ -186,7 +182,7 @@ def in_conversation(query: Query, candidates: Sequence[Candidate]) -> Sequence[C
     joined = joined_around(turns, [turn.score for turn in turns])
     for at, score in joined.items():
         turns[at].scale("turns", score / turns[at].total)
-    return moved("turns", candidates, by_total(candidates)) if joined else candidates
+    return _moved("turns", candidates, _by_total(candidates)) if joined else candidates
 
 
 def joined_around(candidates: Sequence[Candidate], scores: Sequence[float]) -> dict[int, float]:
@@ -242,6 +238,21 @@ def _checked(candidates: Sequence[Candidate], admits: Callable[[Record], bool]) 
     return checked
 
 
+def _by_total(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Sorted by total; equal ones keep their order."""
+    return sorted(candidates, key=attrgetter("total"), reverse=True)
+
+
+def _moved(stage: str, before: Sequence[Candidate], after: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The candidates in their new order, each with a note of the change of its rank."""
+    pairs = zip(before, after, strict=True)
+    changed = [rank for rank, (old, new) in enumerate(pairs, 1) if old is not new]
+    ranks = {before[rank - 1].key: rank for rank in changed}
+    for rank in changed:
+        after[rank - 1].move(stage, ranks[after[rank - 1].key], rank)
+    return after
+
+
 def rate(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Drop what has a lower confidence than `min_confidence`, also what no source can judge."""
     least = query.ranking.min_confidence or 0.0
@@ -253,6 +264,7 @@ WEIGHT = 0.8  # the most that a reranker's score counts in the blended one; docs
 CERTAIN, AHEAD = 0.9, 0.4  # the confidence of a first result that needs no second look, and its lead over the next
 APART = 6.0  # logits from the worst to the best result; those in a script that a model cannot read are closer
 MOST_LOGIT = 30.0  # beyond it a probability is 0 or 1
+NOTHING = 1e-6  # a total so small that no factor can raise it: such results stay at the end
 
 
 def is_certain(head: Sequence[Candidate]) -> bool:
@@ -320,8 +332,8 @@ class Rerank:
                 candidate.scale("rerank", (low + span * blended) / total)
             best_first = sorted(range(len(head)), key=lambda i: -blend[i])
             # Sorted again, because rounding may set two that are all but equal apart.
-            head = list(by_total([head[i] for i in best_first]))
-        return Warned(moved("rerank", candidates, [*head, *rest]), reranked.warning)
+            head = list(_by_total([head[i] for i in best_first]))
+        return Warned(_moved("rerank", candidates, [*head, *rest]), reranked.warning)
 
     def _share(self, head: Sequence[Candidate], scores: Sequence[float]) -> float:
         """`share_of` the scores; among turns, of which few answer a question by themselves, as much as it may count."""
@@ -367,7 +379,7 @@ def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         placed.insert(before, position)
     if placed == sorted(placed):
         return candidates
-    return moved("newer", candidates, [*(head[position] for position in placed), *candidates[COMPARED_RESULTS:]])
+    return _moved("newer", candidates, [*(head[position] for position in placed), *candidates[COMPARED_RESULTS:]])
 
 
 def _alike(one: set[int], other: set[int]) -> bool:

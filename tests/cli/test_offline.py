@@ -192,7 +192,7 @@ def test_defaults_contact_nothing(train: Train, store: str) -> None:
 
 
 def test_missing_model_leaves_keyword_search(train: Train) -> None:
-    """The reason is in the answer, and no download is tried. A store that has vectors of another model uses that one."""
+    """The reason is in the answer, and no download is tried. Vectors of another model would answer."""
     train("--embedder", "none", "index", "notes")
     train.variables |= {"RECOLLECT_EMBEDDER": "arctic-embed-s", "RECOLLECT_MODELS": str(train.folder / "none")}
     answer = json.loads(train("--offline", "search", "spare key", "--json").stdout)

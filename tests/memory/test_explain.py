@@ -24,8 +24,8 @@ from recollect.types import Answer, Put, Record, Result, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")
 STAGES = (
-    "turns", "proximity", "files", "decay", "time", "importance", "threshold", "newer", "mmr", "limit", "scope",
-    "superseded", "freshness",
+    "turns", "files", "decay", "time", "importance", "threshold", "newer", "mmr", "limit", "scope", "superseded",
+    "freshness",
 )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_decay_importance_and_mmr_are_explained(filled: Memory) -> None:
     options: dict[str, Any] = {"half_life_days": 30.0, "importance_weight": 0.5, "mmr": True, "mmr_lambda": 0.3}
     answer = filled.search("heron lake", limit=30, prefer_newer=False, **options)
     rows = answer_dict(answer, explain=True)["results"]
-    assert {name for row in rows for name in row["factors"]} == {"proximity", "decay", "importance"}
+    assert {name for row in rows for name in row["factors"]} == {"decay", "importance"}
     assert any(len(row["factors"]) == 2 for row in rows)
     assert {name for row in rows for name in row["moves"]} == {"decay", "importance", "mmr"}
     assert all(row["moves"]["mmr"]["to"] == row["rank"] for row in rows if "mmr" in row["moves"])

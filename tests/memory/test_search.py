@@ -735,7 +735,7 @@ def test_match_in_a_title_counts_more(memory: Memory) -> None:
 def test_trace_lists_sources_and_stages(memory: Memory) -> None:
     """Sources in order with hits and times, every stage with its input and output, what was dropped."""
     fill(memory, 60)
-    answer = memory.search("heron lake", limit=5, min_score=0.2, mmr=True)
+    answer = memory.search("heron lake", limit=5, min_score=0.3, mmr=True)
     trace = answer.trace
     assert trace.took_ms > 0
     assert trace.mode == "hybrid"
@@ -745,7 +745,6 @@ def test_trace_lists_sources_and_stages(memory: Memory) -> None:
     )
     assert [stage.name for stage in trace.stages] == [
         "turns",
-        "proximity",
         "confidence",
         "files",
         "decay",

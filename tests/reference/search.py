@@ -12,10 +12,10 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, pairwise
 from typing import Any
 
-from recollect.analysis import Analyzer, lead, snippet, spaced
+from recollect.analysis import Analyzer, lead, snippet
 from recollect.frequencies import shares
 from recollect.spelling import expand, words_of
 from recollect.types import Record
@@ -127,9 +127,6 @@ def search(world: World, text: str, options: Mapping[str, Any], now: datetime) -
     delicate = unclear(rows)
     rows = by_total(of_conversations(rows), "turns") if o["fusion"] == "blend" else rows
     delicate = delicate or unclear(rows)
-    if o["fusion"] == "blend" and "keyword" in o["sources"]:
-        rows = by_total(with_pairs(rows, text, world.analyzer), "proximity")
-        delicate = delicate or unclear(rows)
     if o["by"] == "file":
         rows = by_total(of_files(rows), "files")
         delicate = delicate or unclear(rows)
@@ -536,41 +533,6 @@ def of_conversations(rows: Sequence[Row]) -> list[Row]:
 
 def _talk(record: Record) -> tuple[str, str] | None:
     return (record.source, record.author_session) if record.source and record.author_session else None
-
-
-def with_pairs(rows: Sequence[Row], text: str, analyzer: Analyzer) -> list[Row]:
-    """Two neighbouring words of the query are to stand at most three words apart in a record.
-
-    The share of such pairs that do, times 0.35, is added to the totals of the first twelve; all are divided by the
-    highest total if that exceeds 1. Nothing is added among code, and to a result that is alone.
-    """
-    neighbours = [{one, two} for one, two in pairwise(analyzer.query(text)) if one != two]
-    pairs = [pair for at, pair in enumerate(neighbours) if pair not in neighbours[:at] and all(map(spaced, pair))]
-    head = list(takewhile(lambda row: row.total > 1e-6, rows[:12]))
-    marks = [sum(sign in "()[]{}<>=_;" for sign in row.record.text[:500]) for row in head[:5]]
-    code = [many > 0.03 * len(row.record.text[:500]) for many, row in zip(marks, head, strict=False)]
-    if len(head) < 2 or not pairs or (any(code) and sum(code) >= 0.8 * len(code)):
-        return list(rows)
-    gains = {
-        row.record.id: 0.35 * sum(close(row.record, pair, analyzer) for pair in pairs) / len(pairs) for row in head
-    }
-    most = max(1.0, *(row.total + gains[row.record.id] for row in head))
-    for row in rows:
-        gain = gains.get(row.record.id, 0.0)
-        if any(gains.values()) and (most > 1 or gain) and row.total > 1e-6:
-            row.factors["proximity"] = (row.total + gain) / row.total / most
-    return list(rows)
-
-
-def close(record: Record, pair: set[str], analyzer: Analyzer) -> bool:
-    """Whether the two words stand at most three words apart."""
-    places: dict[str, list[int]] = {term: [] for term in pair}
-    for number, word in enumerate(record.passage[:4000].split()):
-        for token in analyzer.tokens(word):
-            if token.term in places:
-                places[token.term].append(number)
-    one, two = places.values()
-    return any(abs(here - there) <= 3 for here in one for there in two)
 
 
 def of_files(rows: Sequence[Row]) -> list[Row]:

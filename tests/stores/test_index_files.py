@@ -332,7 +332,7 @@ def test_vectors_of_a_record_that_came_late(open_store: Callable[..., SqliteStor
     store.contents.load(records[1:])
     store.contents.load(events[1:])
     written = texts(*range(40))
-    store.spaces.open(SPACE).save(written, np.array([vector_of(text) for text in written]))
+    store.spaces.open(SPACE).save(written, np.array([vector_of(text) for text in written]), ahead=True)
     by_vector(store, "x")
     store.contents.load(records[:1])
     store.contents.load(events[:1])

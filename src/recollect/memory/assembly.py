@@ -85,7 +85,7 @@ def assemble(
     if search.rerank:
         RERANKERS.check(search.rerank_model.partition(":")[0])
         rerank = Rerank(partial(memory.rerankers.scores, search.rerank_model), search.rerank_head)
-    stages = order(lambda: store.keywords.analyzer, embeddings.vectors, store.files.states, rerank)
+    stages = order(embeddings.vectors, store.files.states, rerank)
     if memory.caller is not None:
         from recollect.sources.external import Screened
 

@@ -159,7 +159,6 @@ def moved(rank: int, result: Result) -> str:
 
 RAISED = {  # stage → why it moved a result up
     "turns": "the turns around it match",
-    "proximity": "words of the query stand together in it",
     "rerank": "reranked",
     "newer": "newer than a similar result",
     "mmr": "different from the results above",

@@ -14,7 +14,7 @@ from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
 from recollect.frequencies import idf, shares
 from recollect.fusion import METHODS
-from recollect.ranking import TRUSTED, Closeness, are_code
+from recollect.ranking import TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, KeywordIndex, Query, RankedList, Record, Vector
 
@@ -29,7 +29,8 @@ FEW = 300  # visible records: among far fewer, words count half as much as meani
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: at most a second on two cores
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
-READ_RECORDS = 5  # records that tell whether they are code
+READ_RECORDS, CODE_RECORDS = 5, 0.8  # records that are looked at, and the share of them that must be code
+CODE_SHARE = 0.03  # the share of brackets, underscores and the like in code; most prose has less than a third of it
 IN_CODE = 2.0  # how much meaning counts among code, whose words are not those of a question; see decision 070
 READABLE = 0.2  # legibility of a record from which on the model reads it: code has fewer letters a token than prose
 SPELLED_BY = 5  # records whose words show how a word that was searched for a misspelled one is spelled
@@ -37,6 +38,7 @@ REFUSED_S = 60.0  # pause after vectors could not be stored: computing them agai
 REST = "`recollect embed` computes the rest"
 
 _WORDS = re.compile(r"[^\W\d_]+")
+_MARKS = re.compile(r"[()\[\]{}<>=_;]")
 _catching_up = threading.Lock()  # one search at a time: many at once must not all wait for the model
 _refused: WeakKeyDictionary[object, float] = WeakKeyDictionary()  # an index that could not store vectors → until when
 
@@ -199,7 +201,7 @@ class VectorSource:
             warnings += (f"{serving.embedder.name} does not read this query well; meaning counts less",)
         if share < TRUSTED and not METHODS[query.ranking.fusion].by_trust:
             share = 0.0  # methods that do not read the trust leave out what has none
-        trust = legibility * share * (IN_CODE if are_code(texts) else 1.0)
+        trust = legibility * share * (IN_CODE if _are_code(texts) else 1.0)
         closeness = self.closeness(serving, query.deadline) if self.closeness and trust >= TRUSTED else None
         strength = closeness.strength if closeness else None
         return replace(
@@ -282,6 +284,12 @@ def _legibility(serving: ActiveSpace, query: Query, texts: Sequence[str]) -> flo
     if legibility is None:  # an isinstance with a Protocol takes 17 µs
         return 1.0
     return min(legibility(query.text), legibility(texts[0] if texts else query.text) / READABLE)
+
+
+def _are_code(texts: Sequence[str]) -> bool:
+    """Whether nearly all of the texts are code."""
+    code = sum(len(_MARKS.findall(text)) > CODE_SHARE * len(text) for text in texts)
+    return code > 0 and code >= CODE_RECORDS * len(texts)
 
 
 def _covered(most: float, score: float) -> float:

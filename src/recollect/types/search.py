@@ -320,24 +320,6 @@ class Candidate:
             self.moves = {**self.moves, stage: (old, new)}
 
 
-NOTHING = 1e-6  # a total so small that no factor can raise it: such results stay at the end
-
-
-def by_total(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Sorted by total; equal ones keep their order."""
-    return sorted(candidates, key=operator.attrgetter("total"), reverse=True)
-
-
-def moved(stage: str, before: Sequence[Candidate], after: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The candidates in their new order, each with a note of the change of its rank."""
-    pairs = zip(before, after, strict=True)
-    changed = [rank for rank, (old, new) in enumerate(pairs, 1) if old is not new]
-    ranks = {before[rank - 1].key: rank for rank in changed}
-    for rank in changed:
-        after[rank - 1].move(stage, ranks[after[rank - 1].key], rank)
-    return after
-
-
 class Pool:
     """Reads the records of one query's candidates, each once."""
 
