@@ -109,6 +109,11 @@ class FusionMethod:
     by_score: bool = True
     by_trust: bool = False
 
+    def as_dict(self, k: float, normalisation: str) -> dict[str, Any]:
+        """The method as JSON, with those of the options that change its result."""
+        options = {"rrf_k": ("k", int(k) if k.is_integer() else k), "normalisation": ("normalisation", normalisation)}
+        return {"method": self.name, **dict(options[name] for name in self.reads)}
+
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:

@@ -79,12 +79,7 @@ def fuse(files: tuple[str, ...], limit: int | None, as_trec: bool, as_json: bool
         for line in list(write_trec(trec)):  # every id is checked before the first is printed
             echo(plain(line))
     else:
-        fusion: dict[str, Any] = {"method": options["method"]}
-        reads = METHODS[options["method"]].reads
-        if "rrf_k" in reads:
-            fusion["k"] = int(options["k"]) if options["k"].is_integer() else options["k"]
-        if "normalisation" in reads:
-            fusion["normalisation"] = options["normalisation"]
+        fusion = METHODS[options["method"]].as_dict(options["k"], options["normalisation"])
         fusion["weights"] = {name: weights.get(name, 1.0) for name in names}
         emit(as_json, lambda: _fused_document(rankings, fusion), lambda: _print_fused(rankings, names, fusion))
     return 0 if any(rankings.values()) else 1

@@ -76,12 +76,7 @@ def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 
 def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
     """The JSON of an answer; with `explain`, also how each score was computed."""
     ranking = answer.query.ranking
-    fusion: dict[str, Any] = {"method": ranking.fusion}
-    reads = METHODS[ranking.fusion].reads
-    if "rrf_k" in reads:
-        fusion["k"] = int(ranking.rrf_k) if ranking.rrf_k.is_integer() else ranking.rrf_k
-    if "normalisation" in reads:
-        fusion["normalisation"] = ranking.normalisation
+    fusion = METHODS[ranking.fusion].as_dict(ranking.rrf_k, ranking.normalisation)
     return {
         "query": answer.query.written or answer.query.text,
         "fusion": {**fusion, "weights": dict(answer.query.weights), "fetch_k": answer.query.fetch_k},

@@ -20,7 +20,7 @@ import numpy as np
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.stores.sqlite.arrays import map_arrays, read_pieces, write_arrays
-from recollect.stores.sqlite.segments import Ints, Mask, lookup, rising, without
+from recollect.stores.sqlite.segments import Ints, Mask, Rows, without
 from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def learned_axes(vectors: Matrix, blocks: Sequence[Block]) -> Axes | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class Block(Rows):
     """Vectors of rows. `gone` are rows that have none any more: like `rows`, they replace what older blocks say.
 
     Row i of `head` times `scales[0, i]` and row i of `tail` times `scales[1, i]` are about row i of `exact`, turned to
@@ -136,18 +136,6 @@ class Block:
     number: int = -1
     """The descriptor of the file."""
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @cached_property
-    def _by_row(self) -> tuple[Ints, Any]:
-        return rising(self.rows)
-
-    @property
-    def highest(self) -> int:
-        """The highest row."""
-        return int(self._by_row[0][-1]) if len(self.rows) else 0
-
     def vectors(self, places: Ints | None, *, sparing: bool = False) -> Matrix:
         """The exact vectors at some places, or all. `sparing` reads them from the file."""
         if places is None or not sparing or self.number < 0:
@@ -155,10 +143,6 @@ class Block:
         width = self.exact.itemsize * self.exact.shape[1]
         pieces = [(self.start + place * width, width) for place in places.tolist()]
         return joined(read_pieces(self.number, pieces), width // 4)
-
-    def find(self, rows: Ints) -> tuple[Ints, Mask]:
-        """The place of each row, and whether it is here."""
-        return lookup(*self._by_row, rows)
 
 
 def block_of(rows: Ints, exact: Matrix, gone: Ints, axes: Axes | None = None) -> Block:

@@ -53,8 +53,30 @@ NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 """Columns of names, stored as numbers; 0 stands for none."""
 
 
+class Rows:
+    """Something that is known of some rows; `rows` are their numbers, by place."""
+
+    rows: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _by_row(self) -> tuple[Ints, Array | None]:
+        return rising(self.rows)
+
+    @property
+    def highest(self) -> int:
+        """The highest row."""
+        return int(self._by_row[0][-1]) if len(self.rows) else 0
+
+    def find(self, rows: Ints) -> tuple[Ints, Mask]:
+        """The place of each row, and whether it is here."""
+        return lookup(*self._by_row, rows)
+
+
 @dataclass(frozen=True, eq=False)
-class Segment:
+class Segment(Rows):
     """Rows in the order of their changes. The arrays of columns have one entry for each row.
 
     `file_hash` is equal for chunks of one file or turns of one conversation. `line` is a chunk's first line, or when a
@@ -98,13 +120,6 @@ class Segment:
     number: int = -1
     """The descriptor of a file whose words are read, not mapped."""
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @cached_property
-    def _by_row(self) -> tuple[Ints, Array | None]:
-        return rising(self.rows)
-
     @cached_property
     def _lowest(self) -> Mapping[str, int]:
         return {name: int(getattr(self, name).min(initial=NEVER)) for name in ("expires", "superseded")}
@@ -112,15 +127,6 @@ class Segment:
     def lowest(self, column: str) -> int:
         """The earliest time in a column; `NEVER` where no record has one."""
         return self._lowest[column]
-
-    @cached_property
-    def highest(self) -> int:
-        """The highest row."""
-        return int(self._by_row[0][-1]) if len(self.rows) else 0
-
-    def find(self, rows: Ints) -> tuple[Ints, Mask]:
-        """The place of each row, and whether it is here."""
-        return lookup(*self._by_row, rows)
 
     @cached_property
     def _codes(self) -> Mapping[str, Mapping[str, int]]:
@@ -187,7 +193,7 @@ def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]
     return (found if places is None else places[found]), ordered[found] == rows
 
 
-def without(part: Any, live: Mask | None, changed: Ints) -> Mask | None:
+def without(part: Rows, live: Mask | None, changed: Ints) -> Mask | None:
     """The mask of a segment or block after other rows were changed elsewhere; masks in use are never altered."""
     if not len(part) or int(changed.min()) > part.highest:
         return live
