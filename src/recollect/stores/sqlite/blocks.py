@@ -20,7 +20,7 @@ import numpy as np
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.stores.sqlite.arrays import map_arrays, read_pieces, write_arrays
-from recollect.stores.sqlite.segments import Ints, Mask, Rows, without
+from recollect.stores.sqlite.segments import Ints, Mask, RowArrays, without
 from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def learned_axes(vectors: Matrix, blocks: Sequence[Block]) -> Axes | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Block(Rows):
+class Block(RowArrays):
     """Vectors of rows. `gone` are rows that have none any more: like `rows`, they replace what older blocks say.
 
     Row i of `head` times `scales[0, i]` and row i of `tail` times `scales[1, i]` are about row i of `exact`, turned to

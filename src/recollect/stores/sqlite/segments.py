@@ -53,8 +53,8 @@ NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 """Columns of names, stored as numbers; 0 stands for none."""
 
 
-class Rows:
-    """Something that is known of some rows; `rows` are their numbers, by place."""
+class RowArrays:
+    """Arrays with what is known of some rows; `rows` are the numbers of these, by place."""
 
     rows: Ints
 
@@ -76,7 +76,7 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Segment(Rows):
+class Segment(RowArrays):
     """Rows in the order of their changes. The arrays of columns have one entry for each row.
 
     `file_hash` is equal for chunks of one file or turns of one conversation. `line` is a chunk's first line, or when a
@@ -193,7 +193,7 @@ def lookup(ordered: Ints, places: Array | None, rows: Ints) -> tuple[Ints, Mask]
     return (found if places is None else places[found]), ordered[found] == rows
 
 
-def without(part: Rows, live: Mask | None, changed: Ints) -> Mask | None:
+def without(part: RowArrays, live: Mask | None, changed: Ints) -> Mask | None:
     """The mask of a segment or block after other rows were changed elsewhere; masks in use are never altered."""
     if not len(part) or int(changed.min()) > part.highest:
         return live
