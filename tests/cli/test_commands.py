@@ -30,6 +30,16 @@ def test_supersede_joins_two_records_by_id(run):
     assert {row["id"] for row in run("list", "--superseded", "--json").json} == {"new", "old"}
 
 
+def test_undo_names_what_it_forgets(run):
+    """The record that was made to supersede another one, or the record itself; each comes back by its own undo."""
+    run("add", "The key is under the pot.", "--id", "old")
+    run("add", "The key is with Anneke.", "--id", "new one", "--supersedes", "old")
+    assert "this forgot 'new one': `recollect undo 'new one'` brings it back" in run("undo", "old").err
+    assert run("undo", "new one").err.strip() == "undone: forget"
+    assert "this forgot old" in run("undo", "old").err
+    assert run("undo", "old", "--json").json["record"]["id"] == "old"
+
+
 def test_json_lines_are_added_all_or_none(run):
     """An invalid line is named by its number, and nothing is stored."""
     good = json.dumps({"text": "Ada likes tea.", "scope": {"user": "ada"}, "tags": ["taste"], "category": "person"})

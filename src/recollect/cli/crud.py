@@ -127,11 +127,11 @@ def get(record_id: str, as_json: bool, **options: Any) -> None:
 def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     """List records, newest first."""
     with open_memory(options, reads=True) as memory:
-        asked = make_filter(filters_of(options), memory.scope, memory.caller)
-        records = memory.list(asked, limit=limit, offset=offset)
+        where = make_filter(filters_of(options), memory.scope, memory.caller)
+        records = memory.list(where, limit=limit, offset=offset)
         save_answer(memory, (record.id for record in records))
         if not records and not as_json:
-            note_other_scopes(memory, asked)
+            note_other_scopes(memory, where)
     emit(as_json, lambda: record_dicts(records), lambda: _print_listing(records, numbered=True))
     return 0 if records else 1
 
@@ -183,7 +183,8 @@ def undo(record_id: str, as_json: bool, **options: Any) -> None:
         gone = None if made is None or memory.get(made) else made
     document = {"undone": undone, "record": record_dict(record) if record else None}
     forgotten = gone if record else key
-    more = f"; {forgotten} is forgotten, and `recollect undo {forgotten}` brings it back" if forgotten else ""
+    name = shlex.quote(plain(forgotten)) if forgotten else ""
+    more = f"; this forgot {name}: `recollect undo {name}` brings it back" if forgotten else ""
     emit(as_json, document, lambda: notice(f"undone: {undone}{more}"))
 
 

@@ -93,7 +93,7 @@ def _read_member(
     try:
         with archive.open(member) as stream:
             yield _chat_file(name, PurePath(member.filename).stem, stream, format_)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # RuntimeError: it is encrypted
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # unknown compression; encrypted
         yield ChatFile(name, skipped=Counter([f"cannot be unpacked: {error}"])), iter(())
 
 

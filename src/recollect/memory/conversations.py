@@ -274,8 +274,8 @@ class ChatImport(FileImport):
             if before and before <= forgotten:
                 self.report.forgotten += 1
             else:
-                wanted = {number: part for number, part in enumerate(parts) if part.id not in forgotten}
-                changes += self._compare(conversation, turn, wanted, stored)
+                others = {number: part for number, part in enumerate(parts) if part.id not in forgotten}
+                changes += self._compare(conversation, turn, others, stored)
         self._apply(changes)
 
     def _is_forgotten_by_user(self, key: str) -> bool:

@@ -75,10 +75,10 @@ class MemoImport(FileImport):
                 changed.append(record)
             elif _is_same(old, record):
                 self.report.unchanged += 1
-            elif _is_same(old, wanted := self._with_edits(record, old)) or _is_trusted_less(wanted, old):
+            elif _is_same(old, merged := self._with_edits(record, old)) or _is_trusted_less(merged, old):
                 self.report.kept += 1
             else:
-                changed.append(wanted)
+                changed.append(merged)
         groups = [[Put(record, merge=True, writer=WRITER)] for record in changed]
         for record, result in zip(changed, self._store.records.apply(groups), strict=True):
             counter = "known" if result.id != record.id else "updated" if record.id in stored else "added"
