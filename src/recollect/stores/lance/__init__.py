@@ -16,10 +16,10 @@ from recollect.errors import DISTRIBUTION, RecollectError, StoreError, UsageErro
 from recollect.stores import StoreKind
 from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
-from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
+from recollect.stores.lance.updater import TableState, TableUpdater, last_number
 from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.sqlite import SqliteKind, SqliteStore
-from recollect.stores.sqlite.contents import SqliteContents, SqliteSnapshot
+from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress, VectorSpace
 
@@ -86,20 +86,7 @@ class LanceContents(SqliteContents):
     """Dump and load the file, which has all vectors."""
 
     _spaces: LanceSpaces
-    file = None  # a copy of the file may lack vectors that an earlier version stored in LanceDB only
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[SqliteSnapshot]:
-        """The contents of the file. Vectors that an earlier version stored in LanceDB only are copied into it first."""
-        for index in self._spaces.all():
-            with contextlib.suppress(TableLost):
-                index.updater.adopt()
-        with super().snapshot() as snapshot:
-            old = "lance_held" in vector_tables(snapshot.connection)
-            if old and snapshot.connection.execute("SELECT EXISTS (SELECT 1 FROM lance_held)").get:
-                hint = "open the store for writing while its object storage can be reached"
-                raise StoreError("some vectors of this store are in LanceDB only and cannot be read", hint=hint)
-            yield snapshot
+    file = None  # it is not the whole store: LanceDB's tables are beside it
 
     def finish(self, progress: Progress | None = None) -> None:
         super().finish(progress)
@@ -143,7 +130,7 @@ class LanceKind(StoreKind):
             return health.examine(check, url.truth, examination)
 
         def look() -> list[Finding]:
-            findings = list(health.vectors(url.truth, examination, vector_tables))
+            findings = list(health.vectors(url.truth, examination))
             if find_spec("lancedb") is not None:  # the check of packages reports a missing one
                 with health.looking(url.truth) as connection:
                     findings += _tables(url, examination, connection)

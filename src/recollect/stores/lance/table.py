@@ -116,10 +116,6 @@ class NumberedVectors(NamedTuple):
         """Select by mask or by position."""
         return NumberedVectors(self.numbers[which], self.matrix[which])
 
-    def joined(self, other: NumberedVectors) -> NumberedVectors:
-        numbers = np.concatenate([self.numbers, other.numbers])
-        return NumberedVectors(numbers, np.concatenate([self.matrix, other.matrix]))
-
 
 class TableLost(Exception):
     """The table is missing, damaged, or older than the file says. It must be built again."""
@@ -144,14 +140,6 @@ class LanceTable:
             return _numbers(search.to_arrow())
 
         return self._read(version, query)
-
-    def fetch(self, numbers: NDArray[np.int64], version: int) -> NumberedVectors:
-        """The vectors with these numbers, in no particular order."""
-        among = f"number IN ({','.join(map(str, numbers.tolist()))})"
-        columns = ["number", "vector"]
-        rows = self._read(version, lambda table: table.search().where(among).select(columns).limit(NO_LIMIT).to_arrow())
-        flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        return NumberedVectors(_numbers(rows), flat.reshape(len(rows), self._dimension))
 
     def numbers(self, version: int) -> NDArray[np.int64]:
         return _numbers(self._read(version, lambda table: table.search().select(["number"]).limit(NO_LIMIT).to_arrow()))

@@ -64,15 +64,6 @@ class TableState:
         return self
 
 
-def vector_tables(connection: apsw.Connection) -> list[str]:
-    """The tables of the file that say which vectors exist.
-
-    Stores on object storage that an earlier version wrote have `lance_held`: vectors that are in LanceDB only.
-    """
-    old = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'lance_held'").get
-    return ["lance_held", "embeddings"] if old else ["embeddings"]
-
-
 def last_number(connection: apsw.Connection) -> int:
     """The last number that was given to a vector, whether or not that vector still exists."""
     return int(connection.execute("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'embeddings'").get)
@@ -86,7 +77,6 @@ class TableUpdater:
         self._lock = threading.Lock()
         self._table: LanceTable | None = None
         self._retry_at = 0.0
-        self._adopted = False
 
     def table(self, state: TableState) -> LanceTable:
         with self._lock:
@@ -128,46 +118,11 @@ class TableUpdater:
 
     def scrub(self) -> None:
         """Write a new table if the present one has vectors without a record. Deleting rows would leave their bytes."""
-        with contextlib.suppress(TableLost):  # a lost table has nothing to remove
-            self.adopt()
-            with self._locked(LOCK_SECONDS):
-                state = self.state()
-                if state.number and len(np.setdiff1d(self.table(state).numbers(state.version), self._file_numbers())):
-                    self._start_new_table(state)
-                    self._commit_all(optimize=True)
-
-    def adopt(self) -> None:
-        """Copy vectors that an earlier version stored in LanceDB only (`lance_held`) into the file."""
-        if self._adopted or self._database.read_only:
-            return
-        with self._locked(LOCK_SECONDS) if self._held(1) else contextlib.nullcontext():
-            while passages := self._held(self.url.batch):
-                state = self.state()
-                vectors = self.table(state).fetch(np.array(list(passages)), state.version)
-                if len(vectors.numbers) < len(passages):
-                    raise TableLost
-                rows = [
-                    (number, self._space, passages[number], vector.astype("<f4").tobytes())
-                    for number, vector in zip(vectors.numbers.tolist(), vectors.matrix, strict=True)
-                ]
-                with self._database.write() as connection:
-                    # The vector of a record that was purged in the meantime is not restored.
-                    connection.executemany(
-                        "INSERT OR IGNORE INTO embeddings (number, space, passage, vector)"
-                        " SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?3)",
-                        rows,
-                    )
-                    connection.executemany("DELETE FROM lance_held WHERE number = ?", [row[:1] for row in rows])
-        self._adopted = True
-
-    def _held(self, limit: int) -> dict[int, bytes]:
-        """The passages of vectors that are in LanceDB only, by number."""
-        with self._database.read() as connection:
-            if "lance_held" not in vector_tables(connection):
-                return {}
-            find = "SELECT number, passage FROM lance_held WHERE space = ? ORDER BY number LIMIT ?"
-            rows: Any = connection.execute(find, (self._space, limit)).fetchall()
-            return dict(rows)
+        with contextlib.suppress(TableLost), self._locked(LOCK_SECONDS):  # a lost table has nothing to remove
+            state = self.state()
+            if state.number and len(np.setdiff1d(self.table(state).numbers(state.version), self._file_numbers())):
+                self._start_new_table(state)
+                self._commit_all(optimize=True)
 
     def _update(self, patience: float, *, optimize: bool) -> None:
         try:
@@ -226,18 +181,14 @@ class TableUpdater:
 
     def _start_new_table(self, old: TableState) -> None:
         with self._database.write() as connection:
-            if "lance_held" in vector_tables(connection):
-                connection.execute("DELETE FROM lance_held WHERE space = ?", (self._space,))
             self._new_state().save(connection, self._space)
         if old.table:
             self.table(old).drop()
 
     def _file_numbers(self, up_to: int = sys.maxsize) -> NDArray[np.int64]:
         with self._database.read() as connection:
-            queries = [
-                f"SELECT number FROM {name} WHERE space = ?1 AND number <= ?2" for name in vector_tables(connection)
-            ]
-            rows: Any = connection.execute(" UNION ALL ".join(queries), (self._space, up_to)).fetchall()
+            find = "SELECT number FROM embeddings WHERE space = ? AND number <= ?"
+            rows: Any = connection.execute(find, (self._space, up_to)).fetchall()
         return np.array([number for (number,) in rows], dtype=np.int64)
 
     @contextlib.contextmanager

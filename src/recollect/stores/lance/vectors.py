@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import StoreError
 from recollect.stores.lance.table import NumberedVectors, TableLost
-from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
+from recollect.stores.lance.updater import TableState, TableUpdater, last_number
 from recollect.stores.rows import check_dimension
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import Index
@@ -40,7 +40,6 @@ class LanceVectors(SqliteVectors):
         super().__init__(database, index, space, number)
         self.updater = updater
         self._numbers: NDArray[np.int64] = np.full(1, GONE, dtype=np.int64)
-        self._table = ""
         self._read_to = (-1, -1)
         self._sets: dict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = {}
         none = NumberedVectors(np.zeros(0, dtype=np.int64), np.zeros((0, space.dimension), dtype=np.float32))
@@ -52,7 +51,6 @@ class LanceVectors(SqliteVectors):
         many = PENDING_BATCHES * self.updater.url.batch
         for _ in range(MAX_TRIES):
             try:
-                self.updater.adopt()
                 with self._database.read() as connection:
                     matches = self._search(connection, vector, where, depth)
                 # A copy, or a process that died, may have left a great number pending.
@@ -71,7 +69,7 @@ class LanceVectors(SqliteVectors):
             )
             numbers = self._record_numbers(connection, sequence(connection))
             by_id: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
-            fetched = self._fetch(connection, self._state(connection), np.unique(list(by_id.values())))
+            fetched = self._fetch(connection, np.unique(list(by_id.values())))
         position = {int(number): at for at, number in enumerate(fetched.numbers)}
         return {key: fetched.matrix[position[number]] for key, number in by_id.items()}
 
@@ -96,12 +94,9 @@ class LanceVectors(SqliteVectors):
 
     def _recover(self) -> None:
         """Build a lost table again. A read-only store searches the vectors in the file instead."""
-        if not self._database.read_only:
-            self.updater.rebuild()
-        elif self._without_lance:  # the vectors of an older store are not in the file
-            message = f"the vectors at {self.updater.url.dataset} are not those of {self._database.path}"
-            raise StoreError(message, hint="take a newer copy of the file")
         self._without_lance = self._database.read_only
+        if not self._without_lance:
+            self.updater.rebuild()
 
     def _state(self, connection: Connection) -> TableState:
         return TableState() if self._without_lance else TableState.load(connection, self._number)
@@ -116,7 +111,7 @@ class LanceVectors(SqliteVectors):
         query, reach = vector.astype(np.float64), depth
         while True:
             count = CANDIDATES * reach + MORE_CANDIDATES
-            near, rest = self._fetch(connection, state, self._nearest(state, indexed, vector, count)), pending
+            near, rest = self._fetch(connection, self._nearest(state, indexed, vector, count)), pending
             if len(rest.numbers) > max(count, SCAN_UP_TO):
                 rest = rest.only(np.argpartition(-(rest.matrix @ vector), count)[:count])
             # In double precision, so that a record's score does not depend on the other rows of the matrix.
@@ -138,9 +133,6 @@ class LanceVectors(SqliteVectors):
         array is never changed.
         """
         with self._lock:
-            table = TableState.load(connection, self._number).table
-            if table != self._table:  # a rebuilt table may lack vectors that only the old one had
-                self._table, self._read_to = table, (-1, -1)
             seq, number = self._read_to
             newest = last_number(connection)
             if seq > last or number > newest:  # another thread has read a later snapshot
@@ -155,20 +147,19 @@ class LanceVectors(SqliteVectors):
         numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
         only, values = "", tuple[str, ...]()
         if seq >= 0:
-            rows = changed_rows(connection, self._number, seq, number, vector_tables(connection)).tolist()
+            rows = changed_rows(connection, self._number, seq, number).tolist()
             numbers[: len(self._numbers)] = self._numbers
             numbers[rows] = GONE
             only, values = " AND row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)
         live = connection.execute(f"SELECT group_concat(row) FROM records WHERE forgotten_at IS NULL{only}", values).get
         numbers[integers(live)] = WITHOUT
-        for table in vector_tables(connection):
-            pairs = connection.execute(
-                f"SELECT group_concat(row), group_concat(number) FROM records JOIN {table} USING (passage)"
-                f" WHERE space = ? AND forgotten_at IS NULL{only}",
-                (self._number, *values),
-            ).get
-            record_rows, vector_numbers = map(integers, pairs)
-            numbers[record_rows] = vector_numbers
+        pairs = connection.execute(
+            "SELECT group_concat(row), group_concat(number) FROM records JOIN embeddings USING (passage)"
+            f" WHERE space = ? AND forgotten_at IS NULL{only}",
+            (self._number, *values),
+        ).get
+        record_rows, vector_numbers = map(integers, pairs)
+        numbers[record_rows] = vector_numbers
         return numbers
 
     def _visible_vectors(self, visible: Visible, numbers: NDArray[np.int64]) -> VisibleVectors:
@@ -217,17 +208,10 @@ class LanceVectors(SqliteVectors):
                 raise TableLost  # it has fewer vectors than the file says
             limit *= 4
 
-    def _fetch(self, connection: Connection, state: TableState, numbers: NDArray[np.int64]) -> NumberedVectors:
-        """Vectors from the file. Those that an earlier version stored in LanceDB only come from there."""
+    def _fetch(self, connection: Connection, numbers: NDArray[np.int64]) -> NumberedVectors:
+        """Vectors from the file."""
         condition, values = "number IN (SELECT value FROM json_each(?))", (json.dumps(numbers.tolist()),)
-        vectors = NumberedVectors.read(connection, self._space.dimension, condition, values)
-        elsewhere = np.setdiff1d(numbers, vectors.numbers)
-        if len(elsewhere):
-            fetched = self.updater.table(state).fetch(elsewhere, state.version)
-            if len(fetched.numbers) < len(elsewhere):
-                raise TableLost
-            vectors = vectors.joined(fetched)
-        return vectors
+        return NumberedVectors.read(connection, self._space.dimension, condition, values)
 
 
 class VisibleVectors(NamedTuple):

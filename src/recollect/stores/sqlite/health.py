@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,15 +194,10 @@ def rebuild(path: Path, reporter: Reporter, *, anew: bool) -> None:
         opened.keywords.catch_up()
 
 
-def vectors(
-    path: Path, examination: Examination, tables: Callable[[Connection], Iterable[str]] = lambda _: ("embeddings",)
-) -> Iterator[Finding]:
-    """Whether every record has a vector of the model in the settings; `tables` are those that hold passages."""
+def vectors(path: Path, examination: Examination) -> Iterator[Finding]:
+    """Whether every record has a vector of the model in the settings."""
+    without = " AND NOT EXISTS (SELECT 1 FROM embeddings WHERE space = ?1 AND embeddings.passage = records.passage)"
     with looking(path) as connection:
-        without = "".join(
-            f" AND NOT EXISTS (SELECT 1 FROM {table} WHERE space = ?1 AND {table}.passage = records.passage)"
-            for table in tables(connection)
-        )
 
         def missing(own: Space | None) -> int:
             return int(connection.execute(f"SELECT count(*) FROM ({LIVE}{without})", (own[0] if own else None,)).get)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -370,16 +370,11 @@ class _Parts:
         return np.concatenate([part.positions() for part in parts]), self._scan.exactly(vectors)
 
 
-def changed_rows(
-    connection: Connection, space: int, seq: int, number: int, tables: Iterable[str] = ("embeddings",)
-) -> Ints:
+def changed_rows(connection: Connection, space: int, seq: int, number: int) -> Ints:
     """Rows of records that changed after an event, and of records whose vectors were added after a number; rising."""
     parts = [rows_after(connection, seq)]
     if seq:
-        for table in tables:
-            added = (
-                f"SELECT group_concat(row) FROM {table} JOIN records USING (passage) WHERE number > ? AND +space = ?"
-            )
-            parts.append(integers(connection.execute(added, (number, space)).get))
+        added = "SELECT group_concat(row) FROM embeddings JOIN records USING (passage) WHERE number > ? AND +space = ?"
+        parts.append(integers(connection.execute(added, (number, space)).get))
     rows = np.sort(np.concatenate(parts))
     return rows[np.diff(rows, prepend=-1) > 0]  # np.unique imports numpy.ma, which takes 10 ms
