@@ -50,6 +50,10 @@ NOW = datetime(2026, 11, 17, 7, 30, tzinfo=UTC)  # a Tuesday
         ("seit gestern", "2026-11-16 to 2026-11-17 (seit gestern)"),
         ("seit letzter Woche", "2026-11-09 to 2026-11-17 (seit letzter Woche)"),
         ("day before yesterday", "2026-11-15 (day before yesterday)"),
+        ("what is planned for this Friday?", "2026-11-20 (this Friday)"),
+        ("diesen Freitag", "2026-11-20 (diesen Freitag)"),
+        ("last November", "2025-11-01 to 2025-11-30 (last November)"),
+        ("a couple of weeks ago", "2026-11-02 to 2026-11-08 (a couple of weeks ago)"),
     ],
 )  # fmt: skip
 def test_dates_in_questions(question: str, period: str) -> None:
@@ -76,6 +80,7 @@ def test_other_words_are_no_dates(question: str) -> None:
         "what did we decide before March 2026?", "before 3 March 2026", "before last week", "until yesterday",
         "till the end of May", "what came after October 2025", "the last week of school", "in the past weeks",
         "vor dem 3. März", "vor März 2026", "bis gestern", "bis Ende Mai 2026", "nach letzter Woche",
+        "between March and May 2026", "between 3 March and yesterday", "zwischen März und Mai 2026",
     ],
 )  # fmt: skip
 def test_time_before_or_after_a_date_favours_nothing(question: str) -> None:
@@ -88,7 +93,8 @@ def test_time_before_or_after_a_date_favours_nothing(question: str) -> None:
     [
         ("yesterday", "2026-11-16"), ("last week", "2026-11-09"), ("last-week", "2026-11-09"),
         ("in 2 days", "2026-11-19"), ("tomorrow", "2026-11-18"), ("march", "2026-03-01"), ("monday", "2026-11-16"),
-        ("2024", "2024-01-01"), ("nächsten Monat", "2026-12-01"), ("gestern", "2026-11-16"),
+        ("2024", "2024-01-01"), ("nächsten Monat", "2026-12-01"), ("gestern", "2026-11-16"), ("2 days", "2026-11-15"),
+        ("two weeks", "2026-11-03"), ("a couple of days", "2026-11-15"), ("zwei Wochen", "2026-11-03"),
     ],
 )  # fmt: skip
 def test_fields(field: str, start: str) -> None:

@@ -39,7 +39,7 @@ def test_operators(query: str, parts: list[str]) -> None:
     [
         "ada@example.org", "https://example.org/a:b?c=-d", "std::map", "C:\\x", "note: buy milk", "tag: work", "tag:",
         "tag::x", "a -b", "-5 degrees", "state-of-the-art", "a - b", "--force", "-", "*", "**bold**", "SELECT * FROM x",
-        "foo*bar", "a*", "2*", '12" pipe', '{"a": "b"}', "TAG:work", "mytag:work", 'path://x?"', "-tag:work", "",
+        "foo*bar", "a*", "2*", '12" pipe', '{"a": "b"}', "TAG:work", "mytag:work", 'path://x?"', "",
         "x" * 5000 + " -word",
     ],
 )  # fmt: skip
@@ -75,7 +75,7 @@ def test_required_wordings(query: str, groups: list[tuple[str, ...]]) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "redis OR", "OR redis", "AND", "queue NOT", "TO BE OR NOT TO BE", "NOT (a AND b) c", "redis OR (job queue)",
+        "redis OR", "OR redis", "AND", "TO BE OR NOT TO BE", "NOT (a AND b) c", "redis OR (job queue)",
         "(redis OR kafka", "f(x) OR g(y)", "redis AND ...", " OR ".join(["aa AND bb"] * 7), "it does NOT work",
         "404 NOT FOUND",
     ],
@@ -89,13 +89,33 @@ def test_expressions_that_cannot_be_read_are_plain_text_with_a_note(query: str) 
     assert [part.kind for part in parse(f'{query} tag:work "x y"').parts if part.kind != "text"] == ["field", "phrase"]
 
 
-@pytest.mark.parametrize("query", ['"two weeks off', "rm -rf", '""', '"::"', 'well -"known', 'tag:""'])
+@pytest.mark.parametrize(
+    "query",
+    [
+        '"two weeks off',
+        "rm -rf",
+        '""',
+        '"::"',
+        'well -"known',
+        'tag:""',
+        "-tag:work",
+        "queues NOT tag:work",
+        "queue NOT",
+    ],
+)
 def test_broken_operators_are_plain_text_with_a_note(query: str) -> None:
     """What looks like an operator and is none is named."""
     parsed = parse(query)
     assert [part.kind for part in parsed.parts] == ["text"]
     assert len(parsed.notes) == 1
     assert "plain text" in parsed.notes[0]
+
+
+def test_field_beside_or_is_named_in_the_note() -> None:
+    """Both fields hold, as without OR."""
+    parsed = parse("tag:work OR tag:ops plan")
+    assert [part.value for part in parsed.parts if part.kind == "field"] == ["work", "ops"]
+    assert parsed.notes == ("OR is plain text: tag:work cannot be joined; write it beside the other words",)
 
 
 @given(

@@ -67,7 +67,7 @@ def _any(names: dict[str, int] | dict[str, str]) -> str:
     return "|".join(sorted(names, key=len, reverse=True))
 
 
-_NUMBER = rf"(?P<number>\d{{1,3}}|{_any(NUMBERS)})"
+_NUMBER = rf"(?P<number>\d{{1,3}}|(?:a\s+)?couple(?:\s+of)?|{_any(NUMBERS)})"
 _UNIT = rf"(?P<unit>{_any(UNITS)})"
 _ONE_UNIT = r"(?P<unit>day|week|month|year|tag|woche|monats?|jahr(?:es)?)"
 _MONTH, _WEEKDAY = rf"(?P<month>{_any(MONTHS)})\.?", rf"(?P<weekday>{_any(WEEKDAYS)})"
@@ -118,17 +118,18 @@ def _relative(found: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _weekday(found: re.Match[str], today: date) -> tuple[date, date]:
-    """The last day with this name before today, or the next one."""
+    """The last day with this name before today, or the next one; "this Friday" is today or later."""
     parts = found.groupdict()
     ahead = (WEEKDAYS[parts["weekday"].lower()] - today.weekday()) % 7
-    day = today + (ahead or 7) * DAY if parts.get("next") else today + ahead * DAY - (7 * DAY)
-    day = today if not ahead and not parts.get("next") and not parts.get("last") else day
-    return _around(day, "day")
+    if parts.get("next"):
+        return _around(today + (ahead or 7) * DAY, "day")
+    is_ahead = parts.get("this") or (not ahead and not parts.get("last"))
+    return _around(today + (ahead if is_ahead else ahead - 7) * DAY, "day")
 
 
 def _count(found: re.Match[str]) -> int:
     number = (found.groupdict().get("number") or "one").lower()
-    return int(number) if number.isdecimal() else NUMBERS[number]
+    return int(number) if number.isdecimal() else NUMBERS["couple" if "couple" in number else number]
 
 
 def _ago(found: re.Match[str], today: date) -> tuple[date, date]:
@@ -138,6 +139,11 @@ def _ago(found: re.Match[str], today: date) -> tuple[date, date]:
 
 def _ahead(found: re.Match[str], today: date) -> tuple[date, date]:
     return _around(_moved(today, UNITS[found["unit"].lower()], _count(found)), "day")
+
+
+def _back(found: re.Match[str], today: date) -> tuple[date, date]:
+    """In a field, "2 days" is the day two days ago, as `2d` is."""
+    return _around(_moved(today, UNITS[found["unit"].lower()], -_count(found)), "day")
 
 
 def _recent(found: re.Match[str], today: date) -> tuple[date, date]:
@@ -157,8 +163,8 @@ def _month(found: re.Match[str], today: date) -> tuple[date, date]:
     """A month, of a year or the last one of this name."""
     month = MONTHS[found["month"].lower()]
     _check_month(found, sure=["in", "during", "since", "last", "this", "im", "seit"])
-    year = found.groupdict().get("year")
-    first = date(int(year) if year else today.year - (month > today.month), month, 1)
+    year, last = (found.groupdict().get(name) for name in ("year", "last"))
+    first = date(int(year) if year else today.year - (month > today.month - bool(last)), month, 1)
     return _around(first, "month")
 
 
@@ -185,9 +191,10 @@ _IN = r"(?:in|during|since|of|from|im|seit|vom|ab)"
 _ON = r"(?:on|since|from|am|seit|vom|ab)(?:\s+the|\s+dem)?"
 _SINCE = ("since", "seit", "ab")
 _SINCE_THEN = rf"(?<!\w)(?:{'|'.join(_SINCE)})(?:\s+(?:the|dem|der))?\s+$"
-_OTHER_SIDE = (  # of the time that is named: "before March 2026", "until the end of May"
+_OTHER_SIDE = (  # of the time that is named: "before March 2026", "until the end of May", "between March and May"
     r"(?<!\w)(?:before|until|till|prior\s+to|after|vor|bis|nach)(?:\s+(?:the|dem|der|den|zum|zur))?"
     r"(?:\s+(?:end|start|beginning|ende|anfang))?\s+$"
+    r"|(?<!\w)(?:between|zwischen)\s+(?:[^.?!]*\s(?:and|und)\s+)?$"
 )
 _NOT_OF = rf"(?!\s+(?:of|des|(?:in|im|vom)\s+(?:{_any(MONTHS)}))\b)"  # "the last week of May" is not last week
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], tuple[date, date]]], ...] = (
@@ -221,7 +228,9 @@ _AHEAD = (
     (r"the\s+day\s+after\s+tomorrow|übermorgen", _named(2)),
     (rf"in\s+{_NUMBER}\s+{_UNIT}", _ahead),
 )
-_ALONE = ((_MONTH, _month), (_WEEKDAY, _weekday), (_YEAR, _year))  # in a field, nothing else can be meant
+_ALONE = (  # in a field, nothing else can be meant
+    (_MONTH, _month), (_WEEKDAY, _weekday), (_YEAR, _year), (rf"{_NUMBER}\s+{_UNIT}", _back),
+)  # fmt: skip
 
 LONGEST = 1_000  # characters of a question in which a date is looked for
 _NAMES = {  # a question names a time only if it has one of these words, or a year
@@ -267,7 +276,9 @@ def read_period(text: str, now: datetime, *, ahead: bool = False) -> Period | No
     text = text.strip()
     text = text if any(map(str.isdecimal, text)) else text.replace("-", " ")
     for pattern, period in _compiled(field=True) if len(text) <= LONGEST else ():
-        for field in (text, f"in {text}"):  # in May: then it is no other word
+        for field in (
+            (text, f"in {text}") if ahead or period is not _ahead else (text,)
+        ):  # in May: then it is no other word
             if (found := pattern.fullmatch(field)) and (named := _period(found, period, now, ahead=ahead)):
                 return named
     return None
@@ -292,7 +303,7 @@ def _day_to_look_back_from(found: re.Match[str], today: date) -> date:
     if parts.get("last") or parts.get("next") or parts.get("year"):
         return today
     if parts.get("weekday"):
-        return today + 7 * DAY
+        return today if parts.get("this") else today + 7 * DAY
     return _shifted(today, 12) if parts.get("month") else today
 
 

@@ -36,7 +36,7 @@ from recollect.memory.shapes import (
 )
 from recollect.memory.validation import FIELDS, MAX_TEXT, clean
 from recollect.options import FILTERS, MCP, RECALL_TOKENS, SEARCH, Bounds, Option
-from recollect.types import Record
+from recollect.types import Record, now
 from recollect.types.records import new_id
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -228,6 +228,8 @@ class MemoryTools:
         if similar is not None:
             advice = {"advice": REPLACE.format(old=similar.record.id, new=record.id)} if similar.replaceable else {}
             stored |= {"similar": similar.as_dict() | advice}
+        if record.expires_at and record.expires_at <= now():
+            stored |= {"warning": "searches do not find it: its expiry lies in the past"}
         return _result(bounded(stored, READ_CHARACTERS))
 
     @_tool(

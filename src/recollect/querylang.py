@@ -21,6 +21,7 @@ LONGEST = 150  # characters of a query that has operators; a longer text, or sev
 LEAST_EXCLUDED = 3  # ASCII letters of an excluded word: `ls -la`, `rm -rf` and `a -b` are plain text
 CACHED = 256
 
+NO_EXCLUDED_FIELD = "records cannot be excluded by a field"
 MOST_GROUPS = 32  # groups of wordings that AND and OR may make
 
 PartKind: TypeAlias = Literal["text", "phrase", "without", "prefix", "field", "required"]
@@ -33,6 +34,7 @@ _OPERATOR = rf"""(?:
       | -(?P<word>[^\W\d_][\w.'’+\#-]*?){_END}
       | (?P<prefix>[^\W\d_][\w-]+)\*{_END}
       | (?P<field>{"|".join(FIELDS)}):(?:{_QUOTED.format("value")}|(?P<bare>[^\s":“„][^\s"“„]*?)){_END}
+      | (?P<excluded_field>-(?:{"|".join(FIELDS)}):\S+){_END}
       | (?P<open>-?["“„])(?=\w[^"“”„]*$)
     )"""
 _MAY_HAVE = re.compile(r'["“„*:]|(?:^|\s)-')
@@ -83,7 +85,7 @@ def _joined(text: str) -> ParsedQuery:
         joins = _Joins(text, parsed.parts)
         return ParsedQuery(tuple(joins.parts()), (*parsed.notes, *joins.notes))
     except _NotJoined as reason:
-        parsed = _parse(text)
+        parsed = _parse(text, before=r"(?<!\S)(?<!NOT\s)")  # what NOT excludes must not be required
         return ParsedQuery(parsed.parts, (*parsed.notes, f"{reason.operator} is plain text: {reason}"))
 
 
@@ -96,6 +98,9 @@ def _parse(text: str, before: str = r"(?<!\S)") -> ParsedQuery:
             continue
         if match["open"]:
             notes.append(f"the quotation mark before {_word_at(text, match.end())!r} is not closed: it is plain text")
+            continue
+        if match["excluded_field"]:
+            notes.append(f"{match.group()} is plain text: {NO_EXCLUDED_FIELD}")
             continue
         part, note = _part(match)
         notes += [note] if note else []
@@ -238,6 +243,8 @@ class _Joins:
         before = [token.join for token in self._tokens[: self._at + 1] if token.join in _JOINS]
         join = before[-1] if before else "AND"
         if self._at == len(self._tokens) or self._next() in ("AND", "OR", ")"):
+            if self._at and self._tokens[self._at - 1].part.kind == "field":
+                _wording(self._tokens[self._at - 1].part, join)
             raise _NotJoined(join, "a word or a phrase is missing beside it")
         token = self._tokens[self._at]
         self._at += 1
@@ -256,6 +263,8 @@ class _Joins:
 
 
 def _wording(part: QueryPart, join: str) -> _Wording:
+    if part.kind == "field" and join == "NOT":
+        raise _NotJoined(join, NO_EXCLUDED_FIELD)
     if part.kind in ("field", "prefix"):
         raise _NotJoined(join, f"{part.raw} cannot be joined; write it beside the other words")
     value = part.value.strip(".,;:!?'’[]{}<>") if part.kind == "text" else part.value

@@ -161,11 +161,8 @@ def _add_up(best: Candidate, others: Sequence[Candidate]) -> None:
             best.scale("files", 1 + (gain - loss) / best.total)
 
 
-AROUND = 2
-"""How many turns before and after a turn are what was said around it."""
-
-AROUND_SHARE = 0.35
-"""How much of its score each of them counts for it. Chosen on tuning questions, decision 067."""
+AROUND = 2  # how many turns before and after a turn are what was said around it
+AROUND_SHARE = 0.35  # how much of its score each of them counts for it; chosen on tuning questions, decision 067
 
 
 def in_conversation(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -350,13 +347,14 @@ def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Put a newer fact before an older one that says nearly the same ("the key is under the pot", "… with Anneke").
 
     Both must contain the same words of the query: the other words that they share may be about something else. A query
-    that names a time asks for what was said then, so the order stays.
+    that names a time asks for what was said then, so the order stays. What is yet to come counts as older.
     """
     if not query.ranking.prefer_newer or query.period is not None or len(candidates) < 2:  # noqa: PLR2004  (one result has no rival)
         return candidates
     head = list(candidates[:COMPARED_RESULTS])
     statements = head[0].pool.statements(head, statement("fact", query.text).words())
-    times = [candidate.time for candidate in head]
+    now = micros(query.filter.moment) or 0
+    times = [candidate.time if candidate.time <= now else 0 for candidate in head]
     words = cache(lambda position: set(statements[position].words()))
     placed: list[int] = []  # positions in `head`
     rivals: dict[Hashable, list[int]] = {}  # words of the query → positions of the statements with these

@@ -58,6 +58,11 @@ def test_life_of_a_fact_in_a_session(served):
         )  # fmt: skip
         assert (old["scope"], old["importance"], old["decay"]) == ({"user": "ada"}, 0.9, "stable")
         assert old["expires_at"] > old["created_at"]
+        today = await use("memory_store", text="The bakery is closed.", expires_at="today")
+        assert today["expires_at"] > today["created_at"]
+        assert "warning" not in today
+        gone = await use("memory_store", text="The bakery was open.", expires_at="yesterday")
+        assert gone["warning"] == "searches do not find it: its expiry lies in the past"
         found = await use(
             "memory_search", query="where is the spare key", tags=["house"], category=["home"], since="1d"
         )
@@ -81,7 +86,7 @@ def test_life_of_a_fact_in_a_session(served):
         assert (await use("memory_recent", since="2100-01-01"))["results"] == []
         status = await use("memory_status")
         assert (status["scope"], status["read_only"]) == ({"user": "ada"}, False)
-        assert (status["records"]["total"], "store" in status) == (3, False)
+        assert (status["records"]["total"], "store" in status) == (4, False)
 
     served.run(live, "--user", "ada")
 

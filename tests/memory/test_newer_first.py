@@ -29,6 +29,17 @@ def test_newer_of_two_statements_comes_first(facts):
     assert facts("where is the spare key", old, new, "Keys are cut at the station.")[:2] == ["day1", "day0"]
 
 
+def test_statement_about_the_future_does_not_come_first(memory: Memory):
+    """What will hold next year is not put before what holds now, and what is superseded then is not yet labelled so."""
+    now = memory.add("The house coffee is Brazilian.")
+    memory.add("The house coffee is Kenyan.", happened_at="2199-01-01")
+    assert memory.search("what is the house coffee").results[0].record.id == now.id
+    price = memory.add("The house wine is 10 euro.")
+    memory.supersede(price.id, text="The house wine is 20 euro.", at="2199-01-01")
+    assert memory.search("what is the house wine").results[0].record.id == price.id
+    assert "superseded" not in memory.recall("what is the house wine", min_confidence=0).text
+
+
 def test_newer_first_can_be_switched_off_and_is_explained(memory: Memory):
     """Without it the ranking is by score; with it the move is shown."""
     memory.add("The capital of Kazakhstan is Astana, Astana.", id="old", created_at=NOON)

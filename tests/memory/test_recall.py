@@ -250,6 +250,14 @@ def test_id_or_path_cannot_forge_an_entry():
     assert recall(answer(record)).citations[0].id == evil
 
 
+def test_title_that_begins_the_text_is_not_repeated():
+    """As of the first turn of a conversation without a title."""
+    text = recall(
+        answer(Record("a1", "How much did the boiler cost? I forgot.", title="How much did the boiler cost?"))
+    ).text
+    assert text.count("How much did the boiler cost?") == 1
+
+
 def test_entry_shows_its_origin():
     """Title, text, id, file with lines, date, and whether the file has changed."""
     record = Record("a1", "It is under the pot.", title="Key", path="n/x.md", lines=(10, 24),

@@ -129,6 +129,14 @@ def test_a_scoped_caller_sees_a_store_of_what_it_may_see(
         assert view(shared.within(scope), ids) == view(alone.within(scope), ids)
 
 
+def test_scope_of_a_view_may_be_an_object(memory: Memory) -> None:
+    """As in every other call; what is no scope is refused."""
+    assert memory.within({"user": "ada"}).caller == memory.scoped({"user": "ada"}).scope == Scope(user="ada")
+    for view in (memory.within, memory.scoped):
+        with pytest.raises(UsageError, match="a scope must be an object"):
+            view("ada")  # type: ignore[arg-type]
+
+
 def test_missing_vectors_of_other_scopes_do_not_affect_a_search(memory: Memory) -> None:
     """Vectors that are missing in other scopes are not counted, reported, or a reason to search by words alone."""
     memory.add_many({"text": f"A heron by lake {number}.", "user": "bob"} for number in range(3))

@@ -130,15 +130,37 @@ def test_undo_of_a_supersession_keeps_an_edited_record(memory: Memory) -> None:
 
 
 def test_chain_is_undone_from_its_end(memory: Memory) -> None:
-    """A → B → C: back to B, then to A; from the middle, current records stay."""
+    """A → B → C: back to B, then to A."""
     first = memory.add("The key is under the pot.")
     second = memory.supersede(first.id, text="The key is with Grace.")
     third = memory.supersede(second.id, text="The key is with Alan.")
     assert memory.undo(third.id) == ("supersede", None)
     assert found(memory, "where is the key") == [second.id]
+    assert memory.undo(second.id) == ("supersede", None)
+    assert found(memory, "where is the key") == [first.id]
+
+
+@pytest.mark.parametrize("change", ["edit", "forget"])
+def test_change_that_was_undone_does_not_keep_the_record_made_for_a_supersession(memory: Memory, change: str) -> None:
+    """Neither an edit nor a forgetting that was taken back makes it a record of its own."""
+    old = memory.add("The key is under the pot.")
+    new = memory.supersede(old.id, text="The key is with Grace.")
+    if change == "edit":
+        memory.edit(new.id, title="Key")
+    else:
+        memory.forget(new.id)
+    memory.undo(new.id)
+    assert memory.undo(new.id) == ("supersede", None)
+    assert found(memory, "where is the key") == [old.id]
+
+
+def test_undo_from_the_middle_of_a_chain_keeps_the_current_record(memory: Memory) -> None:
+    """A → B → C: without A → B, both A and C are current."""
+    first = memory.add("The key is under the pot.")
+    second = memory.supersede(first.id, text="The key is with Grace.")
+    third = memory.supersede(second.id, text="The key is with Alan.")
     assert memory.undo(first.id) == ("supersede", first)
-    assert set(found(memory, "where is the key")) == {first.id, second.id}
-    assert memory.get(third.id) is None
+    assert set(found(memory, "where is the key")) == {first.id, third.id}
 
 
 def test_purged_records_do_not_come_back(memory: Memory) -> None:

@@ -11,7 +11,15 @@ from typing import Any, Self
 from recollect.dataclass import dataclass
 from recollect.errors import Forbidden, UsageError
 from recollect.memory.changes import Writer, retried, values_before
-from recollect.memory.validation import WRITER_FIELDS, claimed, make_fields, make_filter, of_caller, parse_time
+from recollect.memory.validation import (
+    WRITER_FIELDS,
+    claimed,
+    make_fields,
+    make_filter,
+    merge_scope,
+    of_caller,
+    parse_time,
+)
 from recollect.types import EVERYTHING, GLOBAL, Event, Filter, Provenance, Record, Scope
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore
 
@@ -19,24 +27,24 @@ from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, P
 class ScopedWriter(Writer):
     """The methods of `Memory` that are about who calls: in which scope, in whose name."""
 
-    def within(self, scope: Scope) -> Self:
+    def within(self, scope: Scope | Mapping[str, str]) -> Self:
         """Return a view of this memory for a scoped caller, such as a client of a server.
 
         The view behaves like a store that holds only what `scope` may see. It can change only records that the scope
         owns, and no call can name another scope: that raises `Forbidden`. View and memory share everything; closing one
         closes both.
         """
-        view = copy.copy(self)
+        view, scope = copy.copy(self), merge_scope(GLOBAL, scope, {})
         view.scope, view.caller, view.store = scope, scope, self.store.within(scope)
         view.provenance = of_caller(scope, self.provenance)
         return view
 
-    def scoped(self, scope: Scope) -> Self:
+    def scoped(self, scope: Scope | Mapping[str, str]) -> Self:
         """Return a view of this memory with another default scope; calls may still name other scopes.
 
         A scoped caller can only name its own scope here; another one raises `Forbidden`.
         """
-        if scope == self.scope:
+        if (scope := merge_scope(GLOBAL, scope, {})) == self.scope:
             return self
         if self.caller is not None:
             raise Forbidden("another scope than the caller's cannot be used", hint="leave the scope out")

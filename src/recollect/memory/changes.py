@@ -345,10 +345,11 @@ class Writer(Naming):
             raise Forbidden("the record that it superseded belongs to another scope and cannot be restored here")
         changes: list[Change] = [Restore(old, limit), MarkUndo(old, seq)]
         events = self._events(new)
-        made = [event.action for event in events] == ["add", "supersedes"] and bool(events[-1].detail.get("made"))
+        standing = _standing(events)
+        made = [event.action for event in standing] == ["add", "supersedes"] and bool(standing[-1].detail.get("made"))
         if made and (limit is None or limit.owns(self._alive(new).scope)):
-            last = events[-1].seq
-            return [ExpectUnchanged(new, last), *changes, Forget(new, writer=self.provenance), MarkUndo(new, last)]
+            forget = Forget(new, writer=self.provenance), MarkUndo(new, standing[-1].seq)
+            return [ExpectUnchanged(new, events[-1].seq), *changes, *forget]
         return changes
 
     def _alive(self, key: str) -> Record:
@@ -358,15 +359,19 @@ class Writer(Naming):
 
 
 def _last_standing(events: Sequence[Event]) -> Event | None:
-    """The last event that has not been undone and is not itself an undo."""
-    undone: set[int] = set()
+    return next(reversed(_standing(events)), None)
+
+
+def _standing(events: Sequence[Event]) -> list[Event]:
+    """The events that have not been undone and are not part of an undo."""
+    undone, standing = set[int](), list[Event]()
     for before, event in zip([None, *events][-2::-1], reversed(events), strict=False):
         if event.action == "undo":
             made = before.seq if before else 0  # the change that undid the other one; it may have been undone, too
             undone |= set() if made in undone else {int(event.detail["undoes"]), made}
         elif event.seq not in undone:
-            return event
-    return None
+            standing.insert(0, event)
+    return standing
 
 
 def values_before(update: Event) -> dict[str, Any]:

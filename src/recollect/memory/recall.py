@@ -21,7 +21,7 @@ from recollect.dataclass import dataclass
 from recollect.errors import UsageError
 from recollect.memory.shapes import name_of
 from recollect.options import RECALL_TOKENS
-from recollect.types import Answer, Result
+from recollect.types import Answer, Result, now
 from recollect.types.records import short_id
 
 LEAST_TOKENS, MOST_TOKENS = 200, 32_000  # the bounds of a budget: with less there is no room for an entry
@@ -113,12 +113,12 @@ def _entry(number: int, result: Result, tokens: float) -> str:
 
     A text that does not fit is cut: from its beginning, or from the match if that is further on.
     """
+    text = " ".join(result.record.text.split())
     title = cut(harmless(result.record.title, _TITLE_TOKENS * 16), _TITLE_TOKENS)
-    head = f"[{number}] {title} — " if title else f"[{number}] "
+    head = f"[{number}] {title} — " if title and not text.startswith(result.record.title) else f"[{number}] "
     tail = f" ({_about(result)})\n"
     room = tokens - cost(head) - cost(tail)
     most = max(0, int(room * 16))  # more than can fit: hidden characters and repeated spaces take no room
-    text = " ".join(result.record.text.split())
     body = cut(harmless(text, most), room)
     if body.endswith(ELLIPSIS):
         if room < _BODY_TOKENS:
@@ -141,7 +141,7 @@ def _about(result: Result) -> str:
         parts.append(f"said by {_brief(record.author)}{f' in {_brief(record.place)}' if record.place else ''}")
     if record.provenance.distrust > 1:  # only if `origin` asked for it
         parts.append(f"origin {record.origin}")
-    if record.superseded_by:
+    if record.superseded_at and record.superseded_at <= now():
         parts.append("superseded")
     if result.freshness in STALE:
         parts.append(STALE[result.freshness])

@@ -158,7 +158,7 @@ def _moment(text: str, *, ahead: bool) -> datetime:
 
         if (period := read_period(text, now(), ahead=ahead)) is None:
             raise
-        return period.start
+        return period.end if ahead and period.start <= now() else period.start  # "this week" expires at its end
 
 
 def parse_span(text: str) -> timedelta:
@@ -291,7 +291,8 @@ def with_left_out(answer: Answer, store: Store) -> Answer:
         return answer
     names = " or ".join(filter(None, [", ".join(origins[:-1]), origins[-1]]))
     records = "1 record was" if count == 1 else f"{count:,} records were"
-    warning = f"{records} not searched because of the origin {names}: `origin: any` (--origin any) includes all"
+    how = '`origin: ["any"]` (--origin any) includes all'
+    warning = f"{records} not searched because of the origin {names}: {how}"
     trace = answer.trace
     filtered = {**trace.filtered, "origin": count}
     return replace(answer, trace=replace(trace, filtered=filtered, warnings=(*trace.warnings, warning)))
