@@ -149,7 +149,7 @@ class Option:
         if self.allowed:
             return f"one of {', '.join(self.allowed)}"
         if self.bounds is not None:
-            return str(self.bounds)
+            return f"a whole number {self.bounds}" if self.kind == "whole" else str(self.bounds)
         if self.filled:
             return "a name that is not empty"
         words = {"flag": "true or false", "whole": "a whole number", "number": "a number", "names": "a list of names"}

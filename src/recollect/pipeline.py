@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from recollect.dataclass import dataclass
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, SourceFailed, TimedOut, TooLong, Unreachable
 from recollect.fusion import METHODS, Ranking, combine
-from recollect.ranking import LOWEST_RANK, TRUSTED, Evidence, confidence
+from recollect.ranking import LOWEST_RANK, TRUSTED, Evidence, confidence, join_chances
 from recollect.types import (
     Answer,
     Candidate,
@@ -37,6 +37,7 @@ from recollect.types import (
     Warned,
 )
 from recollect.types.records import micros
+from recollect.types.search import turns_around
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -47,6 +48,7 @@ MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error 
 CHECKS = ("scope", "superseded")  # stages that check again what is shown
 CUTS = ("mmr", "limit")  # stages that shorten the list to the limit
 UNCOUNTED = (*CUTS, "files")  # what the other stages drop is counted in the trace
+AROUND_SHARE = 0.25  # how much of their confidence the turns around a turn count for it (decision 052)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ class Fusion:
             Candidate(self._pool, key, fused, base, self._columns[key])
             for key, fused, base in combine(counted, options.fusion, options.rrf_k, options.normalisation)
         ]
-        self.judgment = Judgment(self._rankings, lists)
+        self.judgment = Judgment(self._rankings, lists, self._columns)
         self._pool.confidence = self.judgment.confidence
 
     def _ranking(self, query: Query, ranked: RankedList, by_row: bool) -> Ranking:
@@ -321,8 +323,10 @@ class Fusion:
 class Judgment:
     """What the sources of one query say about each document. It does not refer to the pool, which refers to it."""
 
-    def __init__(self, rankings: Sequence[Ranking], lists: Sequence[RankedList]) -> None:
-        self.rankings, self.lists = rankings, lists
+    def __init__(
+        self, rankings: Sequence[Ranking], lists: Sequence[RankedList], columns: Mapping[int | str, Columns]
+    ) -> None:
+        self.rankings, self.lists, self._columns = rankings, lists, columns
         self._visible = 0
 
     def evidence(self, key: int | str) -> tuple[dict[str, Evidence], int] | None:
@@ -360,9 +364,21 @@ class Judgment:
         return judges
 
     def confidence(self, key: int | str) -> float | None:
-        """The probability that a document is relevant; None if no source that can judge has ranked it."""
+        """The probability that a document is relevant; None if no source that can judge has ranked it.
+
+        What was said around a turn of a conversation counts for it: an answer seldom repeats the words of a question.
+        """
         evidence = self.evidence(key)
-        return round(confidence(*evidence), 6) if evidence else None
+        if evidence is None:
+            return None
+        others = (self.evidence(other) for other in self._around.get(key, ()))
+        chances = (confidence(*other) for other in others if other)
+        return round(join_chances(confidence(*evidence), chances, AROUND_SHARE), 6)
+
+    @cached_property
+    def _around(self) -> dict[int | str, list[int | str]]:
+        """For each turn of a conversation those around it that are ranked, too."""
+        return turns_around((key, columns[4], columns[5]) for key, columns in self._columns.items())
 
 
 def _unreachable(ranked: RankedList) -> Unreachable | None:

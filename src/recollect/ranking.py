@@ -6,7 +6,7 @@ Pure functions over numbers and strings; the stages apply them to results.
 import hashlib
 import math
 import unicodedata
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from recollect.analysis import word_hashes
@@ -52,6 +52,11 @@ def decay(age: float, half_life: float) -> float:
     if not half_life > 0:
         raise ValueError(f"a half-life must be more than 0 seconds, not {half_life!r}")
     return math.exp2(-max(0.0, age) / half_life)
+
+
+def join_chances(own: float, others: Iterable[float], share: float) -> float:
+    """The chance that an event happens by itself, or by one of others that bring it about with this share of theirs."""
+    return 1 - math.prod((1 - share * other for other in others), start=1 - own)
 
 
 def importance_factor(importance: float, weight: float) -> float:

@@ -18,13 +18,14 @@ from recollect.ranking import (
     LONGEST_WORDS,
     fold,
     importance_factor,
+    join_chances,
     mmr,
     statement,
 )
 from recollect.ranking import decay as decay_factor
 from recollect.types import Candidate, FileState, Query, Record, Stage, Vector, Warned
-from recollect.types.records import TURN_STEP, micros
-from recollect.types.search import FileKey
+from recollect.types.records import micros
+from recollect.types.search import FileKey, turns_around
 
 VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"  # record ids → the vectors that are known
 
@@ -161,7 +162,6 @@ def _add_up(best: Candidate, others: Sequence[Candidate]) -> None:
             best.scale("files", 1 + (gain - loss) / best.total)
 
 
-AROUND = 2  # how many turns before and after a turn are what was said around it
 AROUND_SHARE = 0.35  # how much of its score each of them counts for it; chosen on tuning questions, decision 067
 
 
@@ -184,20 +184,11 @@ def in_conversation(query: Query, candidates: Sequence[Candidate]) -> Sequence[C
 
 def joined_around(candidates: Sequence[Candidate], scores: Sequence[float]) -> dict[int, float]:
     """The scores of turns with other turns around them, joined with theirs, by the place among the candidates."""
-    conversations: dict[FileKey, list[int]] = {}
-    for at, candidate in enumerate(candidates):
-        if candidate.line < 0 and candidate.file is not None:
-            conversations.setdefault(candidate.file, []).append(at)
-    joined: dict[int, float] = {}
-    reach = AROUND * TURN_STEP.microseconds
-    for turns in conversations.values():
-        turns.sort(key=lambda at: candidates[at].line)
-        for place, at in enumerate(turns):
-            around = (*turns[max(0, place - AROUND) : place], *turns[place + 1 : place + 1 + AROUND])
-            near = [scores[other] for other in around if abs(candidates[other].line - candidates[at].line) <= reach]
-            if near:
-                joined[at] = 1 - math.prod((1 - AROUND_SHARE * score for score in near), start=1 - scores[at])
-    return joined
+    places = ((at, candidate.file, candidate.line) for at, candidate in enumerate(candidates))
+    return {
+        at: join_chances(scores[at], (scores[other] for other in near), AROUND_SHARE)
+        for at, near in turns_around(places).items()
+    }
 
 
 def limit(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:

@@ -7,7 +7,7 @@ import pytest
     [
         (["search", "x", "--fusion", "magic"], 2, "--fusion must be one of"),
         (["search", "x", "--rrf-k", "-1"], 2, "--rrf-k must be 0 or more"),
-        (["search", "x", "--limit", "0"], 2, "--limit must be between 1 and 10000"),
+        (["search", "x", "--limit", "0"], 2, "--limit must be a whole number between 1 and 10000"),
         (["search", "x", "--fetch-k", "0"], 2, "--fetch-k"),
         (["search", "x", "--min-score", "2"], 2, "--min-score"),
         (["search", "x", "--sources", "telepathy"], 2, "telepathy"),

@@ -148,7 +148,14 @@ def test_unsuitable_answers_are_left_out(run, notes, home, model, reply):
     model.script = [reply("Two?\nLines?"), reply("No question."), reply("NONE"), reply("Why?"), reply("")]
     ran = run("eval", "make-set", "-o", "set", "-n", "18", "--llm", "--json")
     said = " ".join(ran.json["warnings"])
-    for count, reason in ((2, "not one question"), (2, "nothing to ask"), (1, "says too little"), (1, "copies its")):
+    reasons = (
+        (2, "not one question"),
+        (1, "nothing to ask"),
+        (1, "no answer"),
+        (1, "says too little"),
+        (1, "copies its"),
+    )
+    for count, reason in reasons:
         assert f"{count} answers of the language model left out: {reason}" in said
     assert "asked already" in said
     assert questions(home / "set", "paraphrase") == ["Which strange gadget helped?"]

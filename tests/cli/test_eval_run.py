@@ -190,6 +190,7 @@ def test_gate_refuses_other_data(run, data, home):
         (("notes", "--run", "gone.trec"), "gone.trec does not exist"),
         (("notes", "--against", "them"), "no system 'them'"),
         (("notes", "--split", "dev"), "split 'dev'"),
+        (("--queries", "q.jsonl", "--qrels", "j.tsv", "--split", "dev"), "--split needs the folder of a set"),
         (("notes", "--qrels", "x"), "its own questions"),
         (("--qrels", "notes/qrels.tsv"), "nothing to measure on"),
         (("notes", "--compare", "none"), "nothing is measured"),

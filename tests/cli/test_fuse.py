@@ -339,12 +339,17 @@ def test_json_and_trec_exclude_each_other(run, files):
     assert run("fuse", "a.json", "--trec", "--json").code == 2
 
 
-def test_id_with_a_space_cannot_be_written_as_trec(run, home):
-    """A usage error, and nothing printed."""
+def test_space_in_an_id_is_encoded_for_trec(run, home):
+    """There, white space separates."""
     (home / "a.json").write_text('["good", "not good"]')
-    refused = run("fuse", "a.json", "--trec")
-    assert (refused.code, refused.out) == (2, "")
-    assert "not good" in refused.err
+    assert [line.split()[2] for line in run("fuse", "a.json", "--trec").out.splitlines()] == ["good", "not%20good"]
+
+
+def test_weights_of_0_are_refused(run, home):
+    """Nothing could be ranked."""
+    (home / "a.json").write_text('["good"]')
+    refused = run("fuse", "a.json", "--weights", "0")
+    assert (refused.code, "every list has the weight 0" in refused.err) == (2, True)
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="only Linux has a file that even root cannot read")

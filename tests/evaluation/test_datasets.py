@@ -60,12 +60,24 @@ def test_judgments_are_read_in_every_usual_format(folder, text):
 
 
 def test_judgments_can_be_written_and_read(folder, tmp_path):
-    """As TREC qrels; an id with a space is refused."""
+    """As TREC qrels, in which white space separates: in an id it is percent-encoded."""
     qrels = {"q1": {"d1": 2, "d2": -1}, "q2": {"d1": 0}}
     (tmp_path / "qrels.trec").write_text("\n".join(write_qrels(qrels)))
     assert read_qrels(tmp_path / "qrels.trec") == qrels
-    with pytest.raises(UsageError, match="'a b'"):
-        list(write_qrels({"q": {"a b": 1}}))
+    assert list(write_qrels({"q": {"a b\t50%.md": 1, "50%.md": 0}})) == ["q 0 a%20b%0950%25.md 1", "q 0 50%.md 0"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"queries_dot_jsonl": jsonl([{"_id": "q1", "text": "x"}, {"_id": "q1", "text": "y"}])}, "another question"),
+        ({"qrels_dot_tsv": "q1\td1\t1\nq1\td1\t0\n"}, "a second time"),
+    ],
+)
+def test_id_or_judgment_that_contradicts_another_is_refused(folder, files, message):
+    """Otherwise the last line would silently change the figures."""
+    with pytest.raises(UsageError, match=f"line 2 .*{message}"):
+        read_dataset(folder(**files))
 
 
 def test_splits_are_found_in_both_layouts(folder):

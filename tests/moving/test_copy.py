@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ import pytest
 
 from recollect import Memory, moving
 from recollect.config import Settings
-from recollect.errors import UsageError
+from recollect.errors import StoreError, UsageError
 from recollect.moving import Moved
 
 Name = Callable[[], str]
@@ -128,6 +130,32 @@ def killed_copy(source: object, target: str, batches: int, *, script: str = COPY
         time.sleep(random.random() / 100)
         process.kill()
     assert process.returncode == -signal.SIGKILL
+
+
+def test_unfinished_copy_answers_with_what_it_has(rich: Path, new_place: Name) -> None:
+    """Records come before their history; an open process finds those that come later, too."""
+    with (
+        moving.opened(rich) as source,
+        source.contents.snapshot() as snapshot,
+        Memory.open(new_place(), embedder=None, settings=Settings()) as memory,
+    ):
+        parts = list(snapshot.parts())
+        records = [part for part in parts if part.kind == "record"]
+        memory.store.contents.load([part for part in parts if part.kind == "meta" and part.values[0] == "language"])
+        words, counts = "otter kestrel heron", []
+        for batch in (records[:100], records[100:]):
+            memory.store.contents.load(batch)
+            counts.append(len(memory.search(words, any_scope=True, limit=1000, fetch_k=1000, by="chunk").results))
+        assert 0 < counts[0] < counts[1]
+
+
+def test_altered_text_is_not_copied(rich: Path, tmp_path: Path) -> None:
+    """In the copy, nothing would show that it was changed outside Recollect."""
+    with contextlib.closing(sqlite3.connect(rich)) as file, file:
+        (key,) = file.execute("SELECT id FROM records WHERE kind = 'fact' AND forgotten_at IS NULL LIMIT 1").fetchone()
+        file.execute("UPDATE records SET text = 'something else' WHERE id = ?", (key,))
+    with pytest.raises(StoreError, match=r"changed outside Recollect.*nothing was copied"):
+        moving.copy(rich, tmp_path / "copy.db")
 
 
 @pytest.mark.ci

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from recollect.errors import SourceFailed
-from recollect.sources.matcher import SHOWN, excerpt, parse
+from recollect.sources.matcher import SHOWN, excerpt, parse, read_rows
 
 
 @pytest.mark.parametrize("document", [[], {}, [{"id": 1}], {"hits": [{"id": "ä", "score": 0.5}]}, 7, "x", None])
@@ -99,3 +99,12 @@ def test_answer_with_a_secret_is_not_quoted(echo, secret, form):
     with pytest.raises(SourceFailed, match="not shown") as caught:
         parse((echo % form).encode(), "host", [secret])
     assert form not in caught.value.message
+
+
+def test_rows_with_none_of_the_fields_are_an_error():
+    """A wrong name under `fields` must not look like an answer without results; one row may lack them."""
+    rows = [{"id": "n1", "text": "night train"}, {"id": "n2"}]
+    with pytest.raises(SourceFailed, match="no row of its answer has an id"):
+        read_rows(rows, "", {"id": "_id", "text": "body"})
+    assert [row.text for row in read_rows(rows, "", {"text": "text"})] == ["night train", ""]
+    assert read_rows([], "", {"id": "_id"}) == []

@@ -117,6 +117,8 @@ def _weights(text: str | None, names: Sequence[str]) -> dict[str, float]:
         weights = {}
     if len(weights) < len(pairs) or not all(weights):
         raise UsageError(f"--weights {text!r} cannot be read", hint="--weights bm25=0.3,dense=0.7, each name once")
+    if names and not any(weights.get(name, 1.0) for name in names):
+        raise UsageError("every list has the weight 0", hint="give one of them a weight above 0")
     return weights
 
 

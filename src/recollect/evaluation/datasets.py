@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 from recollect.errors import FailedError, UsageError, file_errors
 
@@ -139,7 +140,9 @@ def read_qrels(path: Path) -> Qrels:
         if number > 0 or words[0].lower() not in HEADINGS:
             if not re.fullmatch(r"[+-]?\d+(\.0*)?", words[-1]):
                 raise UsageError(f"{place} has the grade {words[-1]!r}; grades are whole numbers", hint=QRELS_FORM)
-            qrels.setdefault(words[0], {})[words[-2]] = int(float(words[-1]))
+            grade = int(float(words[-1]))
+            if qrels.setdefault(words[0], {}).setdefault(words[-2], grade) != grade:
+                raise UsageError(f"{place} judges {words[-2]!r} a second time, with another grade", hint=QRELS_FORM)
     if not qrels:
         raise UsageError(f"{path} holds no judgments", hint=QRELS_FORM)
     return qrels
@@ -149,24 +152,27 @@ def write_qrels(qrels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Yield the lines of TREC qrels."""
     for question, grades in qrels.items():
         for document, grade in grades.items():
-            if any(len(word.split()) != 1 for word in (question, document)):
-                message = f"TREC qrels cannot hold an id with a space: {question!r} {document!r}"
-                raise UsageError(message, hint="give the documents ids without spaces")
-            yield f"{question} 0 {document} {grade}"
+            yield f"{one_word(question)} 0 {one_word(document)} {grade}"
+
+
+def one_word(key: str) -> str:
+    """An id for a file of TREC, where white space separates: there it is percent-encoded."""
+    return re.sub(r"[\s%]", lambda space: quote(space[0]), key) if re.search(r"\s", key) else key
 
 
 def read_questions(path: Path) -> dict[str, str]:
     """Read questions by their ids."""
-    questions = {}
+    questions = dict[str, str]()
     for place, line in lines(path):
         if line.lstrip().startswith("{"):
             row = json_object(line, place, QUERIES_FORM)
-            questions[_id(row, place, QUERIES_FORM)] = _text(row, place, QUERIES_FORM)
+            key, text = _id(row, place, QUERIES_FORM), _text(row, place, QUERIES_FORM)
         else:
             key, _, text = (word.strip() for word in line.partition("\t"))
             if not key or not text:
                 raise UsageError(f"{place} has no id and text", hint=QUERIES_FORM)
-            questions[key] = text
+        if questions.setdefault(key, text) != text:
+            raise UsageError(f"{place} has the id {key!r}, which another question has", hint="give each its own id")
     return questions
 
 

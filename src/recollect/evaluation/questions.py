@@ -296,6 +296,8 @@ class Paraphraser:
         if (answer := self.notes.get(key)) is None:
             self.calls += 1
             answer = self.llm.chat(messages)
+            if not answer.strip():
+                raise LlmError("its answer is empty", hint="try again, or another model")
             self.notes.put(key, answer)
         return answer
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recollect.errors import UsageError
-from recollect.evaluation.datasets import numbered
+from recollect.evaluation.datasets import numbered, one_word
 from recollect.fusion import Fused, Hit, RankedList, fuse
 from recollect.options import DEFAULT_K
 
@@ -147,11 +147,8 @@ def write_trec(rankings: Mapping[str, Iterable[tuple[str, float]]], tag: str = "
     for question, ranking in rankings.items():
         ceiling = math.inf
         for rank, (document, score) in enumerate(ranking, 1):
-            if any(len(_WORDS.findall(word)) != 1 or "\n" in word for word in (question, document)):
-                message = f"a TREC run cannot hold an id with a space: {question!r} {document!r}"
-                raise UsageError(message, hint="use --json")
             below = min(score, ceiling)
-            yield f"{question} Q0 {document} {rank} {below!r} {tag}"
+            yield f"{one_word(question)} Q0 {one_word(document)} {rank} {below!r} {tag}"
             ceiling = below - max(abs(below) * STEP, SMALLEST)
 
 

@@ -81,6 +81,8 @@ def assemble(
     store = memory.store.within(where.scope)
     embeddings = memory.embeddings.within(store.spaces, memory.caller)
     sources, absent = _sources(memory, store, embeddings, search)
+    if sources and not any(weights.get(source.name, 1.0) for source in sources):
+        query = replace(query, notes=(*query.notes, "every source has the weight 0, so nothing is found"))
     rerank = None
     if search.rerank:
         RERANKERS.check(search.rerank_model.partition(":")[0])

@@ -55,6 +55,7 @@ def _copied(source: StoreSnapshot, store: Store, *, merge: bool, dry_run: bool, 
         before = dict(present.counts())
     first: Moved | None = None
     if not any(before[kind] for kind in TRUTH):  # all in bulk, which is faster
+        getattr(source, "check", lambda: None)()  # servers and stores of other packages have no such check
         first = add_missing(source, store.contents, merge=merge, dry_run=dry_run, steps=steps)
         if dry_run or not any(before[kind] for kind in FIELDS if kind != "meta"):
             return first

@@ -31,6 +31,7 @@ DATA = ("meta", "space", "record", "history", "vector")  # the kinds of parts th
 LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would rank first in every answer
 ORIGIN = FIELDS["record"].index("origin")  # the position of a record's origin; its author and session follow
 WRITER = FIELDS["record"][ORIGIN:]
+SUPERSEDED_BY = FIELDS["record"].index("superseded_by")
 IMPORT_OF = "import of "  # how the session of records begins that were imported without trust
 UNTRUSTED = ("tool", "web", "import")  # origins that anybody may claim
 
@@ -154,7 +155,7 @@ class ExportFile:
         if not checks.ended:
             raise self._damaged(f"it ends after line {number:,}, in the middle" if number else "it is empty")
         # Only after the sums were compared: if a line is missing, these errors would name another one.
-        for place, what in sorted(checks.open.values()):
+        for place, what in sorted(checks.problems()):
             raise self._damaged(f"line {place:,}: {what}")
 
     def _damaged(self, what: str) -> UsageError:
@@ -188,6 +189,8 @@ class _Checks:
         self._last: tuple[int, tuple[object, ...]] | None = None
         self._spaces: dict[str, int] = {}
         self._records: set[str] = set()
+        self._without_history: dict[str, int] = {}
+        self._superseded: dict[str, tuple[int, str]] = {}
 
     def read(self, line: bytes, number: int) -> Part | None:
         """The part of a line; None for the first and the last."""
@@ -219,14 +222,34 @@ class _Checks:
             case "space":
                 self._spaces[part.values[0]] = part.values[2]
             case "record":
-                self._records.add(part.values[0])
+                key, successor = part.values[0], part.values[SUPERSEDED_BY]
+                self._records.add(key)
+                self._without_history[key] = number
+                self._superseded |= {key: (number, successor)} if successor else {}
             case "vector" if len(part.values[2]) != 4 * self._spaces.get(part.values[0], 0):
                 raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
             case "history":
                 _, record, action, _, detail = part.values
+                self._without_history.pop(record, None)
                 if record not in self._records:
                     self.open.setdefault(record, (number, f"there is no record {record!r}"))
                 elif action == "purge":
                     self.open.pop(record, None)  # it has wiped the details before it
                 elif not detail and export_format.ACTIONS[action][0]:
                     self.open.setdefault(record, (number, "'detail' is empty, and no purge follows"))
+
+    def problems(self) -> Iterator[tuple[int, str]]:
+        """What is missing or impossible after the last line, each with the number of its line."""
+        yield from self.open.values()
+        yield from ((number, f"the record {key!r} has no history") for key, number in self._without_history.items())
+        checked = set[str]()
+        for key, (number, successor) in self._superseded.items():
+            if successor not in self._records:
+                yield number, f"the record {successor!r}, which supersedes {key!r}, is not there"
+            chain = {key: None}
+            while successor in self._superseded and successor not in checked and successor not in chain:
+                chain[successor] = None
+                successor = self._superseded[successor][1]  # noqa: PLW2901
+            if successor in chain:
+                yield number, f"the record {key!r} would supersede itself"
+            checked |= chain.keys()

@@ -132,6 +132,8 @@ def read_rows(document: Any, results: str, fields: Mapping[str, str]) -> list[Ex
         values = {ours: dig(row, theirs) for ours, theirs in fields.items()}
         texts = {ours: _text(value) for ours, value in values.items() if ours != "score"}
         read.append(ExternalRow(**texts, score=_score(values.get("score"))))
+    if read and not any(row.id or row.path or row.text or row.title for row in read):
+        raise SourceFailed("no row of its answer has an id, a path, a text or a title", hint="check `fields`")
     return read
 
 

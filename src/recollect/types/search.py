@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from recollect.dataclass import dataclass
 from recollect.dates import Period
 from recollect.errors import Cancelled, RecollectError, TimedOut, UnknownRecord
 from recollect.options import LIKELY, SearchOptions
 from recollect.ranking import Statement, statement
-from recollect.types.records import Filter, Record
+from recollect.types.records import TURN_STEP, Filter, Record
 
 
 class Work:
@@ -270,6 +270,27 @@ class Result:
 
 Columns: TypeAlias = tuple[bytes, int, float, str | None, FileKey | None, int]
 """The fold, time, importance, decay class and file of a record, and its line there, as in `RankedRows`."""
+
+
+K = TypeVar("K")
+
+AROUND = 2  # how many turns before and after a turn are what was said around it
+
+
+def turns_around(places: Iterable[tuple[K, FileKey | None, int]]) -> dict[K, list[K]]:
+    """For each turn of a conversation the others that stand around it; `places` are keys, files and lines."""
+    conversations: dict[FileKey, list[tuple[int, K]]] = {}
+    for key, file, line in places:
+        if line < 0 and file is not None:
+            conversations.setdefault(file, []).append((line, key))
+    around, reach = dict[K, list[K]](), AROUND * TURN_STEP.microseconds
+    for turns in conversations.values():
+        turns.sort(key=lambda turn: turn[0])
+        for place, (line, key) in enumerate(turns):
+            others = (*turns[max(0, place - AROUND) : place], *turns[place + 1 : place + 1 + AROUND])
+            if near := [other for at, other in others if abs(at - line) <= reach]:
+                around[key] = near
+    return around
 
 
 class Candidate:

@@ -88,6 +88,8 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
         return Path(dataset).resolve().name, [replace(one, as_files=bool(options.get("as_files"))) for one in sets]
     if options.get("as_files"):
         raise UsageError("--as-files needs the folder of a set", hint=AS_FILES)
+    if options.get("split"):
+        raise UsageError("--split needs the folder of a set", hint="name the files of the split: --queries, --qrels")
     if not qrels or (asking and not queries):
         hint = "name the folder of a set, or --queries FILE --qrels FILE for your own store"
         raise UsageError("there is nothing to measure on", hint=hint)

@@ -40,7 +40,7 @@ class LanceVectors(SqliteVectors):
         super().__init__(database, index, space, number)
         self.updater = updater
         self._numbers: NDArray[np.int64] = np.full(1, GONE, dtype=np.int64)
-        self._read_to = (-1, -1)
+        self._table, self._read_to = "", (-1, -1)
         self._sets: dict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = {}
         none = NumberedVectors(np.zeros(0, dtype=np.int64), np.zeros((0, space.dimension), dtype=np.float32))
         self._pending = ((-1, -1), none)
@@ -133,6 +133,9 @@ class LanceVectors(SqliteVectors):
         array is never changed.
         """
         with self._lock:
+            table = TableState.load(connection, self._number).table
+            if table != self._table:  # a new one is begun when all vectors of the space are deleted
+                self._table, self._read_to = table, (-1, -1)
             seq, number = self._read_to
             newest = last_number(connection)
             if seq > last or number > newest:  # another thread has read a later snapshot

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ class SqliteSnapshot(contents.SqlSnapshot):
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
         return [_stored(self.connection, part) for part in parts]
+
+    def check(self) -> None:
+        """Refuse texts that were changed outside Recollect: in a copy, nothing would show it any more."""
+        from recollect.stores.health import altered
+        from recollect.stores.sqlite.health import TEXTS
+
+        failure, _ = altered(self.connection.execute(TEXTS), seconds=math.inf)
+        if failure:
+            raise StoreError(f"{failure.message}; nothing was copied", hint=failure.mend)
 
 
 class SqliteContents(Contents):

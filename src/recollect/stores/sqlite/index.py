@@ -246,6 +246,8 @@ class Index:
         return self._remember(state, view)
 
     def _remember(self, state: State, view: View) -> View:
+        if not state.seq:  # while a copy is under way, records come before their history
+            return view
         self._views[state.seq] = view
         while len(self._views) > RECENT_VIEWS:
             self._views.popitem(last=False)

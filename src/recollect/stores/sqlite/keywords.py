@@ -50,7 +50,7 @@ class SqliteKeywords(SqlKeywords):
     ) -> RankedList:
         with self._database.read() as connection:
             view = self.index.view(connection)
-            if not view.seq:
+            if not view.total:
                 return RankedList("", among=0)
             visible = self.index.visible(connection, where)
             common = shares(self.index.analyzer.language)
