@@ -40,8 +40,8 @@ from recollect.evaluation.scoring import CONFIDENT, calibration_error, reliabili
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
 from recollect.options import LIKELY
-from recollect.pipeline import Fusion
-from recollect.ranking import LOWEST_RANK, Evidence, confidence
+from recollect.pipeline import BEFORE_SHARE, Fusion
+from recollect.ranking import LOWEST_RANK, Evidence, confidence, join_chances
 from recollect.types import Forget, Put, Record, Reranker
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -62,15 +62,20 @@ THRESHOLDS = (0.1, 0.12, 0.15, 0.17, 0.18, 0.2, 0.25)
 
 
 class Found(NamedTuple):
-    """One result: what its sources say about it, the number of visible records, and whether it is relevant."""
+    """One result: what its sources say about it, the number of visible records, and whether it is relevant.
+
+    `before` is what they say about the turn of a conversation that was said before it.
+    """
 
     evidence: Mapping[str, Evidence]
     visible: int
     relevant: bool
+    before: Sequence[tuple[Mapping[str, Evidence], int]] = ()
 
     @property
     def confidence(self) -> float:
-        return confidence(self.evidence, self.visible)
+        chances = (confidence(*one) for one in self.before)
+        return join_chances(confidence(self.evidence, self.visible), chances, BEFORE_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +175,16 @@ def ask(
         with pipeline.reading():
             for _, stage in pipeline.stages:
                 candidates = list(stage(query, candidates))
-            judged = [(one, evidence) for one in candidates if (evidence := fusion.judgment.evidence(one.key))]
-            results = [Found(*evidence, one.record.id in answers) for one, evidence in judged]
+            judge = fusion.judgment
+            judged = [(one, evidence) for one in candidates if (evidence := judge.evidence(one.key))]
+            results = [
+                Found(
+                    *evidence,
+                    one.record.id in answers,
+                    tuple(filter(None, map(judge.evidence, judge.before.get(one.key, ())))),
+                )
+                for one, evidence in judged
+            ]
             yield system, results
             if reranker and system == "hybrid":
                 records = [one.record for one, _ in judged[:CONFIDENT]]

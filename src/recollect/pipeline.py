@@ -48,7 +48,7 @@ MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error 
 CHECKS = ("scope", "superseded")  # stages that check again what is shown
 CUTS = ("mmr", "limit")  # stages that shorten the list to the limit
 UNCOUNTED = (*CUTS, "files")  # what the other stages drop is counted in the trace
-AROUND_SHARE = 0.25  # how much of their confidence the turns around a turn count for it (decision 052)
+BEFORE_SHARE = 0.3  # how much the confidence of what was said before a turn counts for it (decision 052)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,19 +366,20 @@ class Judgment:
     def confidence(self, key: int | str) -> float | None:
         """The probability that a document is relevant; None if no source that can judge has ranked it.
 
-        What was said around a turn of a conversation counts for it: an answer seldom repeats the words of a question.
+        What was said just before a turn counts for it: an answer seldom repeats the words of a question.
         """
         evidence = self.evidence(key)
         if evidence is None:
             return None
-        others = (self.evidence(other) for other in self._around.get(key, ()))
-        chances = (confidence(*other) for other in others if other)
-        return round(join_chances(confidence(*evidence), chances, AROUND_SHARE), 6)
+        before = map(self.evidence, self.before.get(key, ()))
+        chances = (confidence(*other) for other in before if other)
+        return round(join_chances(confidence(*evidence), chances, BEFORE_SHARE), 6)
 
     @cached_property
-    def _around(self) -> dict[int | str, list[int | str]]:
-        """For each turn of a conversation those around it that are ranked, too."""
-        return turns_around((key, columns[4], columns[5]) for key, columns in self._columns.items())
+    def before(self) -> dict[int | str, list[int | str]]:
+        """For each turn of a conversation the one before it, if that is ranked, too."""
+        places = ((key, columns[4], columns[5]) for key, columns in self._columns.items())
+        return turns_around(places, before=1, after=0)
 
 
 def _unreachable(ranked: RankedList) -> Unreachable | None:

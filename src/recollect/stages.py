@@ -162,6 +162,7 @@ def _add_up(best: Candidate, others: Sequence[Candidate]) -> None:
             best.scale("files", 1 + (gain - loss) / best.total)
 
 
+AROUND = 2  # how many turns before and after a turn are what was said around it
 AROUND_SHARE = 0.35  # how much of its score each of them counts for it; chosen on tuning questions, decision 067
 
 
@@ -187,7 +188,7 @@ def joined_around(candidates: Sequence[Candidate], scores: Sequence[float]) -> d
     places = ((at, candidate.file, candidate.line) for at, candidate in enumerate(candidates))
     return {
         at: join_chances(scores[at], (scores[other] for other in near), AROUND_SHARE)
-        for at, near in turns_around(places).items()
+        for at, near in turns_around(places, before=AROUND, after=AROUND).items()
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect import Memory
+from recollect.pipeline import BEFORE_SHARE
 from recollect.stages import in_conversation
 from recollect.types import Candidate, Query, Scope
 from recollect.types.search import Pool
@@ -45,6 +46,17 @@ def candidates(*turns: tuple[str | None, int, float]) -> list[Candidate]:
         Candidate(pool, key, score, score, (bytes(16), 0, 0.5, None, file, -time))
         for key, (file, time, score) in enumerate(turns)
     ]
+
+
+def test_confidence_of_an_answer_follows_from_the_question_before_it(memory: Memory, tmp_path: Path) -> None:
+    """It has no word of the query. What follows the answer has no such reason to be likely."""
+    memory.import_chat(str(talk(tmp_path)))
+    found = memory.search("when was the charity race for the heron reserve", limit=20)
+    likely = {result.record.text: result.confidence or 0.0 for result in found.results}
+    question, answer, after = (likely[text] for text in TALK[1:4])
+    assert question > 0.5
+    assert answer > BEFORE_SHARE * question > after
+    assert TALK[2] in memory.recall("when was the charity race for the heron reserve").text
 
 
 def test_two_turns_before_and_after_count() -> None:

@@ -274,20 +274,18 @@ Columns: TypeAlias = tuple[bytes, int, float, str | None, FileKey | None, int]
 
 K = TypeVar("K")
 
-AROUND = 2  # how many turns before and after a turn are what was said around it
 
-
-def turns_around(places: Iterable[tuple[K, FileKey | None, int]]) -> dict[K, list[K]]:
-    """For each turn of a conversation the others that stand around it; `places` are keys, files and lines."""
+def turns_around(places: Iterable[tuple[K, FileKey | None, int]], *, before: int, after: int) -> dict[K, list[K]]:
+    """For each turn of a conversation so many that were said before and after it; `places` are keys, files, lines."""
     conversations: dict[FileKey, list[tuple[int, K]]] = {}
     for key, file, line in places:
         if line < 0 and file is not None:
             conversations.setdefault(file, []).append((line, key))
-    around, reach = dict[K, list[K]](), AROUND * TURN_STEP.microseconds
+    around, reach = dict[K, list[K]](), max(before, after) * TURN_STEP.microseconds
     for turns in conversations.values():
-        turns.sort(key=lambda turn: turn[0])
+        turns.sort(key=lambda turn: turn[0], reverse=True)  # by time
         for place, (line, key) in enumerate(turns):
-            others = (*turns[max(0, place - AROUND) : place], *turns[place + 1 : place + 1 + AROUND])
+            others = (*turns[max(0, place - before) : place], *turns[place + 1 : place + 1 + after])
             if near := [other for at, other in others if abs(at - line) <= reach]:
                 around[key] = near
     return around
