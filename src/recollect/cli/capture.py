@@ -17,7 +17,7 @@ import click
 from recollect import process
 from recollect.cli.flags import common, common_options, load_settings, open_memory
 from recollect.cli.terminal import echo, notice, plain
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder
 from recollect.errors import RecollectError, UsageError
 from recollect.options import SCOPE_PARTS
 
@@ -233,9 +233,7 @@ def _alone(transcript: Path) -> Iterator[None]:
 
 
 def _folder() -> Path:
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("recollect")) / "captured"
+    return own_folder("cache") / "captured"
 
 
 def _log(message: str) -> None:

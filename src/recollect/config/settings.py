@@ -15,7 +15,7 @@ from recollect.config.sources import SourceSettings, read_sources
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder, write_private
 from recollect.errors import ConfigError, FailedError
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope
@@ -204,16 +204,12 @@ def variables() -> dict[str, str]:
 
 def default_store() -> Path:
     """The store that is used when none is named."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
+    return own_folder("data") / "memory.db"
 
 
 def user_file() -> Path:
     """The path of the user's own settings file."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("recollect")) / "config.toml"
+    return own_folder("config") / "config.toml"
 
 
 @cache
@@ -322,7 +318,6 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
     import tomllib
 
     from recollect.config.toml import set_values
-    from recollect.disk import write_private
 
     try:
         target = at_home(path).resolve()

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.config.sources import RETRIEVERS
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_documents
 from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
@@ -54,10 +54,8 @@ def open_corpus(
 
     `opening` holds further arguments of `Memory.open`. External sources are left out, since they do not hold the set.
     """
-    import platformdirs
-
     settings = replace(settings or Settings(), sources=())
-    place = (folder or Path(platformdirs.user_cache_dir("recollect")) / "eval") / place_of(dataset, settings)
+    place = (folder or own_folder("cache") / "eval") / place_of(dataset, settings)
     announce = opening.get("announce", lambda _: None)
     with Memory.open(place, embedder="none", settings=Settings(language=settings.language)) as plain:
         if dataset.as_files:

@@ -7,7 +7,6 @@ however that happens, so a report that nobody holds the lock of is that of a pro
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect import process
 from recollect.dataclass import dataclass
+from recollect.disk import hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError
 from recollect.sources.local import REST
 from recollect.types import Progress, Store
@@ -321,10 +321,7 @@ def _turn(
 
 def _base(store: Store) -> Path:
     """The path of a store's files in the state folder, without an ending."""
-    import platformdirs
-
-    name = hashlib.blake2b(store.contents.name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-    return Path(platformdirs.user_state_dir("recollect")) / "embed" / name
+    return own_folder("state") / "embed" / hashed_name(store.contents.name)
 
 
 @contextlib.contextmanager
