@@ -34,8 +34,9 @@ from recollect.memory.shapes import (
     recall_dict,
     record_dict,
 )
-from recollect.memory.validation import FIELDS, MAX_TEXT, clean
+from recollect.memory.validation import FIELDS, MAX_TEXT
 from recollect.options import FILTERS, MCP, RECALL_TOKENS, SEARCH, Bounds, Option
+from recollect.ranking import clean
 from recollect.types import Record
 from recollect.types.records import new_id
 

@@ -1,4 +1,4 @@
-"""The mathematics of what follows fusion: duplicates, decay with age, MMR, confidence.
+"""Texts in a form that can be stored and compared; the mathematics after fusion: decay with age, MMR, confidence.
 
 Pure functions over numbers and strings; the stages apply them to results.
 """
@@ -19,6 +19,16 @@ HALF_LIVES: Mapping[str, float] = {  # decay class → seconds after which a rec
 
 MOST_MARKS = 30
 SHORT = 1000  # characters of a text that is short enough for quadratic time
+
+
+def clean(text: str) -> str:
+    """Text that can be stored and printed: halves of surrogate pairs, which cannot be encoded, become U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def well_formed(text: str) -> str:
+    """Text that every store, tokenizer and server accepts: without halves of surrogate pairs and zero bytes."""
+    return clean(text).replace("\0", "\ufffd")
 
 
 def fold(text: str) -> str:

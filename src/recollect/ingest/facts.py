@@ -14,8 +14,7 @@ from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets, names
 from recollect.ingest.documents import LaidOut, lay_out
 from recollect.ingest.readers import Unreadable, kind_of
 from recollect.ingest.readers.worker import Worker
-from recollect.models.embedders import well_formed
-from recollect.ranking import fold, fold_hash
+from recollect.ranking import fold, fold_hash, well_formed
 from recollect.redaction import redact
 from recollect.types import Record, Scope
 from recollect.types.records import new_id

@@ -7,8 +7,9 @@ from recollect.config import SearchOptions
 from recollect.dataclass import dataclass
 from recollect.dates import Period, find_period
 from recollect.errors import UsageError
-from recollect.memory.validation import clean, parse_time
+from recollect.memory.validation import parse_time
 from recollect.querylang import QueryPart, parse
+from recollect.ranking import clean
 from recollect.types import Filter, Scope
 
 

@@ -18,9 +18,10 @@ from recollect.errors import AmbiguousId, UnknownRecord
 from recollect.ingest.chats import read_chats
 from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
-from recollect.memory.importing import FileImport, storable
+from recollect.memory.importing import FileImport
 from recollect.memory.naming import LEAST_CHARACTERS
 from recollect.memory.validation import make_filter
+from recollect.ranking import well_formed
 from recollect.types import Provenance, Record, Scope, now
 from recollect.types.records import TURN_STEP, Change, Forget, Put
 
@@ -319,10 +320,10 @@ class ChatImport(FileImport):
 
     def _records(self, conversation: Conversation, turn: Turn) -> list[Record]:
         """The records of a turn: one, or several as a file of its length would have chunks."""
-        text, title = storable(turn.text), bounded(storable(conversation.title)) or "conversation"
+        text, title = well_formed(turn.text), bounded(well_formed(conversation.title)) or "conversation"
         own: dict[str, Any] = {
             "kind": "turn", "scope": self._scope, "tags": self._tags, "happened_at": turn.time,
-            "author": storable(turn.speaker), "author_session": storable(conversation.id),
+            "author": well_formed(turn.speaker), "author_session": well_formed(conversation.id),
             "source": conversation.source, "origin": self._origin or ORIGIN_OF.get(turn.speaker, "import"),
             "place": title,
         }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from recollect.errors import UsageError
 from recollect.memory.related import NoteReader
-from recollect.memory.validation import clean, clean_names
+from recollect.memory.validation import clean_names
 from recollect.options import ORIGINS
 from recollect.types import Progress, Scope
 
@@ -60,11 +60,6 @@ class FileImport(ABC):
 
     def _count(self, counter: str) -> None:
         setattr(self.report, counter, getattr(self.report, counter) + 1)
-
-
-def storable(text: str) -> str:
-    """Text that every store can hold: PostgreSQL has no zero bytes."""
-    return clean(text).replace("\0", "\ufffd")
 
 
 class Importer(NoteReader):

@@ -12,8 +12,9 @@ from typing import Any
 
 from recollect.ingest.memories import BASIC, FORMATS, Memo, read_memos
 from recollect.memory.changes import EDITABLE
-from recollect.memory.importing import FileImport, storable
+from recollect.memory.importing import FileImport
 from recollect.memory.validation import MAX_TEXT
+from recollect.ranking import well_formed
 from recollect.types import GLOBAL, Provenance, Record, Scope
 from recollect.types.records import Put
 
@@ -109,13 +110,13 @@ class MemoImport(FileImport):
     def _record(self, memo: Memo, source: str) -> Record:
         scope = self._scope
         if scope == GLOBAL and memo.scope:  # what belonged to one user there must not be everybody's here
-            scope = Scope(**{part: storable(name) for part, name in memo.scope.items()})
+            scope = Scope(**{part: well_formed(name) for part, name in memo.scope.items()})
         return Record(
             self._id(scope, "memo", source, *memo.key),
-            storable(memo.text)[:MAX_TEXT],
-            title=storable(memo.title),
-            category=storable(memo.category) if memo.category else None,
-            tags=tuple(dict.fromkeys((*map(storable, memo.tags), *self._tags))),
+            well_formed(memo.text)[:MAX_TEXT],
+            title=well_formed(memo.title),
+            category=well_formed(memo.category) if memo.category else None,
+            tags=tuple(dict.fromkeys((*map(well_formed, memo.tags), *self._tags))),
             scope=scope,
             happened_at=memo.time,
             expires_at=memo.expires,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.errors import EmbedderError, UsageError
 from recollect.models.catalogue import MODELS, ensure_model
+from recollect.ranking import well_formed
 from recollect.registry import Entry, Registry, missing_package
 from recollect.types import Embedder, Matrix, Progress, Vector
 
@@ -113,11 +114,6 @@ def fingerprint(model: str, *parts: str | int, prefixes: Sequence[str] = ("", ""
     """A readable name of a vector space: the model, the other things its numbers depend on, unit length, prefixes."""
     mark = hashlib.sha256("\0".join(prefixes).encode()).hexdigest()[:8]
     return ":".join([model, *map(str, parts), "unit", f"p={mark}"])
-
-
-def well_formed(text: str) -> str:
-    """The text with characters that no tokenizer or server accepts (lone surrogates, NUL) replaced by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 class CachedQueries:
