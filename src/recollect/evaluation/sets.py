@@ -14,7 +14,7 @@ from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import UsageError, file_errors
 from recollect.evaluation import questions
-from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_qrels, write_lines
+from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_json, read_qrels, write_lines
 from recollect.evaluation.prose import LEAKS, MOST, Leak, leak_table, target_of
 from recollect.evaluation.questions import KINDS, SPLITS, SetQuestion, VisibleRecords
 from recollect.evaluation.recording import Bars
@@ -291,7 +291,7 @@ def _existing(folder: Path, options: SetOptions) -> tuple[list[_Line], Mapping[s
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    manifest = json_object("\n".join(line for _, line in lines(path)), str(path), OTHER_FOLDER)
+    manifest = read_json(path, OTHER_FOLDER)
     if manifest.get("made_by") != MADE_BY or manifest.get("format") != FORMAT:
         raise UsageError(f"{path} was not made by this version of make-set", hint=OTHER_FOLDER)
     return manifest

@@ -16,7 +16,7 @@ from recollect.errors import UsageError
 from recollect.evaluation import questions
 from recollect.evaluation.datasets import Dataset, fingerprint, judged_documents, read_dataset
 from recollect.evaluation.recording import LIMIT, Bars, record_set
-from recollect.evaluation.scoring import compare, estimate, evaluate, noticeable, parse_measures
+from recollect.evaluation.scoring import check_fall, estimate, evaluate, parse_measures
 from recollect.evaluation.tuning import FEWEST
 from recollect.memory import Memory
 from recollect.memory.embeddings import unconfigured_model
@@ -142,11 +142,5 @@ def _measured(memory: Memory, dataset: Dataset, progress: Any) -> tuple[Values, 
 
 
 def _compared(old: Mapping[str, float], new: Mapping[str, float]) -> dict[str, Any]:
-    comparison = compare(new, old)
-    return {
-        "old": asdict(estimate(list(old.values()))),
-        "new": asdict(estimate(list(new.values()))),
-        **asdict(comparison),
-        "noticeable": noticeable(new, old),
-        "fell": comparison.difference.mean < 0 and comparison.significant,
-    }
+    means = {name: asdict(estimate(list(values.values()))) for name, values in (("old", old), ("new", new))}
+    return {**means, **check_fall(new, old)}
