@@ -14,13 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from recollect.ingest.markdown import block_parser
 from recollect.types.records import FRONT_MATTER, MARKDOWN, Record
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
 
 FOLDER_NOTES = ("index", "readme")  # notes that a link to their folder means
 
@@ -56,7 +54,7 @@ def links_of(text: str) -> tuple[NoteLink, ...]:
 
 
 def _links_of(text: str) -> Iterator[NoteLink]:
-    parser, line, before = _parser(), 0, ["", ""]
+    parser, line, before = block_parser(read_wikilink), 0, ["", ""]
     env: dict[str, Any] = {}  # the definitions of links
     for token in parser.parse(text, env):
         line = token.map[0] if token.map else line  # the cells of a table have no line of their own
@@ -103,17 +101,6 @@ def _label(tokens: list[Any], at: int) -> str:
     """The text of the link that begins at a token."""
     end = next(place for place in range(at, len(tokens)) if tokens[place].type == "link_close")
     return "".join(token.content or " " * token.type.endswith("break") for token in tokens[at:end])
-
-
-@lru_cache(1)
-def _parser() -> MarkdownIt:
-    """A parser of blocks, whose inline parser knows wikilinks; inline text is parsed only where there is a bracket."""
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark").enable("table")
-    parser.core.ruler.enableOnly(["normalize", "block"])
-    parser.inline.ruler.before("link", "wikilink", read_wikilink)
-    return parser
 
 
 def read_wikilink(state: Any, silent: bool) -> bool:
