@@ -150,7 +150,7 @@ def _record_result(record: Record, offset: int = 0) -> CallToolResult:
 class MemoryTools:
     """The tools for one memory, in the scope that it was opened with; agents read the docstrings of its methods."""
 
-    def __init__(self, memory: Memory, read_only: bool = False) -> None:
+    def __init__(self, memory: Memory, read_only: bool) -> None:
         self.memory = memory
         self.read_only = read_only
 

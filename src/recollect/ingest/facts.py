@@ -225,7 +225,7 @@ def read(path: Path) -> str:
     return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def messages(piece: Piece, known: Sequence[Record] = ()) -> list[dict[str, str]]:
+def messages(piece: Piece, known: Sequence[Record]) -> list[dict[str, str]]:
     """The messages that ask for the facts of one piece. `known` are facts of the same file."""
     mark = piece.digest("mark")[:16]
     place = piece.place or f"lines {piece.lines[0]} to {piece.lines[1]}"

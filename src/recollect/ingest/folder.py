@@ -156,7 +156,7 @@ class IndexRun:
         back = [path for path, state in self._known.items() if state.mtime_ns == MISSING and path not in self._missing]
         yield from _steps("", [self._mark(path, 0) for path in sorted(back)])
 
-    def steps(self, progress: Progress | None = None) -> Iterator[FileChanges]:
+    def steps(self, progress: Progress | None) -> Iterator[FileChanges]:
         """The changes that bring the store up to date, file by file."""
         files = self._walk.files
         for path in sorted(self._differing - {file.path for file in files} - self._missing - self._ignored):

@@ -29,7 +29,7 @@ class SearchRequest:
 
 
 def read_query(
-    text: str, where: Filter, search: SearchOptions, *, caller: Scope | None, for_model: bool = False
+    text: str, where: Filter, search: SearchOptions, *, caller: Scope | None, for_model: bool
 ) -> SearchRequest:
     """Read a query. Its fields narrow the filter; what they cannot do is plain text, with a note.
 

@@ -165,7 +165,7 @@ class Embeddings:
     def ensure(
         self,
         passages: Sequence[str],
-        progress: Progress | None = None,
+        progress: Progress | None,
         *,
         visible: Collection[str] | None = None,
         ahead: bool = False,

@@ -171,7 +171,7 @@ def alone(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
         lock.release()
 
 
-def fill_in_background(memory: Memory, *, move: bool = False) -> int:
+def fill_in_background(memory: Memory, *, move: bool) -> int:
     """Compute missing vectors at low priority and report how far that is.
 
     While another process does so it waits; after ten seconds it ends if that one has the same embedder.

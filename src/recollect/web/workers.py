@@ -292,7 +292,7 @@ class Lanes:
     stay in this process, where the indexes are in memory already.
     """
 
-    def __init__(self, reopen: Callable[[], Memory] | None = None) -> None:
+    def __init__(self, reopen: Callable[[], Memory] | None) -> None:
         self.bound = Lane(AT_ONCE, EACH_AT_ONCE, WAITING, PATIENCE_SECONDS)
         self.studies = Lane(AT_ONCE, EACH_AT_ONCE, WAITING, STUDY_SECONDS + PATIENCE_SECONDS)
         self.owner = Lane(OWNER_AT_ONCE, OWNER_AT_ONCE, OWNER_WAITING, OWNER_PATIENCE_SECONDS)
