@@ -100,6 +100,13 @@ class PartComparison:
         return part.kind == "history" and part.values[1] in self.different
 
 
+def not_as_written(part: Part, there: Part | None) -> FailedError:
+    """The error for a part that the target has otherwise than it was written, or not at all."""
+    state = "not in the target" if there is None else "another in the target"
+    hint = "somebody may be changing the target at the same time; run it again"
+    return FailedError(f"the {part.kind} {part.key[-1]!r} is {state}", hint=hint)
+
+
 def refusal(others: int, different: Sequence[str]) -> UsageError:
     """The error for a target with other records than the source: how many it has alone, and which ones differ."""
     reasons = []
@@ -208,8 +215,5 @@ def verified(
             not_copied[part.kind] += 1
             expected = comparison.leaves_out(part) or (part.kind == "record" and part.values[0] in comparison.different)
             if not expected and (there is None or part.kind in TRUTH):
-                what = f"the {part.kind} {part.key[-1]!r}"
-                message = f"{what} is {'not in the target' if there is None else 'another in the target'}"
-                hint = "somebody may be changing the target at the same time; run it again"
-                raise FailedError(message, hint=hint)
+                raise not_as_written(part, there)
     return replace(plan, not_copied=not_copied, sha256=sums.digest)
