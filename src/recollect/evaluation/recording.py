@@ -37,7 +37,7 @@ MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 def place_of(dataset: Dataset, settings: Settings) -> str:
     """Name the store's file. Each embedding model and each language has its own, and so has a set as files."""
     parts = ["files"] if dataset.as_files else ["turns"] if any(map(_conversation_of, dataset.corpus)) else []
-    parts += [settings.embedder] if settings.embedder not in ("none", "arctic-embed-s") else []  # nor had older files
+    parts += [settings.embedder] if settings.embedder != "none" else []
     parts += [settings.language] if settings.language not in (None, "english") else []
     return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *parts)) + ".db"
 
