@@ -70,26 +70,26 @@ class Pipeline:
     def __call__(self, query: Query) -> Answer:
         """Answer one query."""
         start = time.perf_counter()
-        return self._answered_within(TRIES, self._narrower(query) or query, start)
+        return self._answer_with_retries(TRIES, self._narrower(query) or query, start)
 
-    def _answered_within(self, tries: int, query: Query, start: float) -> Answer:
+    def _answer_with_retries(self, tries: int, query: Query, start: float) -> Answer:
         """The answer. If a part of the store cannot be reached, the query is narrowed, or tried again."""
-        begun = self._begin(query)
+        started = self._begin(query)
         try:
             with self.reading():
-                lists = self._finish(query, begun)
+                lists = self._finish(query, started)
                 lost = next(filter(None, map(_unreachable, lists)), None)
                 none_answered = all(ranked.error for ranked in lists)
-                again = self._again(query, lost, start, same=none_answered) if lost and tries > 1 else None
+                again = self._retry_query(query, lost, start, same=none_answered) if lost and tries > 1 else None
                 if again is None:
                     return self.answer(query, lists, start)
         except Unreachable as error:  # of a stage
-            again = self._again(query, error, start, same=True) if tries > 1 else None
+            again = self._retry_query(query, error, start, same=True) if tries > 1 else None
             if again is None:
                 raise
-        return self._answered_within(tries - 1, again, start)
+        return self._answer_with_retries(tries - 1, again, start)
 
-    def _again(self, query: Query, error: Unreachable, start: float, *, same: bool) -> Query | None:
+    def _retry_query(self, query: Query, error: Unreachable, start: float, *, same: bool) -> Query | None:
         """A narrower query to try after an error; with `same` this one, if the error came soon and may have passed."""
         soon = time.perf_counter() - start < SOON_S
         return self._narrower(query, error) or (query if same and soon else None)
@@ -113,12 +113,12 @@ class Pipeline:
         return start, [
             None
             if query.deadline is None and source.timeout is None
-            else self.executor.submit(copy_context().run, self._search_aside, source, query)
+            else self.executor.submit(copy_context().run, self._search_in_thread, source, query)
             for source in self.sources
         ]
 
-    def _finish(self, query: Query, begun: tuple[float, list[Future[RankedList] | None]]) -> list[RankedList]:
-        start, futures = begun
+    def _finish(self, query: Query, started: tuple[float, list[Future[RankedList] | None]]) -> list[RankedList]:
+        start, futures = started
         lists = [
             self._search(source, query) for source, future in zip(self.sources, futures, strict=True) if not future
         ]
@@ -128,8 +128,8 @@ class Pipeline:
             for source, future in zip(self.sources, futures, strict=True)
         ]
 
-    def _search_aside(self, source: Source, query: Query) -> RankedList:
-        """The same in a thread. If nobody waits any more when it fails, the store remembers what cannot be reached."""
+    def _search_in_thread(self, source: Source, query: Query) -> RankedList:
+        """Search a source in a thread. If it fails when nobody waits any more, the store notes what it cannot reach."""
         ranked = self._search(source, query)
         if (lost := _unreachable(ranked)) is not None:
             self.narrowed(query.filter, lost)
@@ -147,26 +147,40 @@ class Pipeline:
     def answer(self, query: Query, lists: Sequence[RankedList], start: float) -> Answer:
         """The answer that the sources' lists give; `start` is when the query began (`time.perf_counter`)."""
         fusion = Fusion(query, self._answered(lists))
-        candidates: Sequence[Candidate] = fusion.candidates
+        with self.reading():
+            candidates, closest, stages = self._run_stages(query, fusion.candidates)
+            results = fusion.results(candidates)
+            closest_result = next(iter(fusion.results(closest)), None)
+        abstained = f"no result reaches a confidence of {query.ranking.min_confidence:g}" if closest else ""
+        trace = self._trace(query, lists, stages, duplicates=fusion.duplicates, abstained=abstained, start=start)
+        return Answer(query, tuple(results), trace, closest_result)
+
+    def _run_stages(
+        self, query: Query, candidates: Sequence[Candidate]
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate], list[StageTrace]]:
+        """The candidates that all stages leave; the closest one if none is likely enough; and what each stage did."""
         closest: Sequence[Candidate] = ()
         stages = []
-        with self.reading():
-            for name, stage in self.stages:
-                query.check()
-                began, before = time.perf_counter(), candidates
-                candidates = stage(query, before)
-                if name == "confidence" and before and not candidates:
-                    closest = [max(before, key=lambda candidate: candidate.confidence or 0.0)]
-                elif name in CHECKS:
-                    closest = stage(query, closest)
-                warnings = candidates.warnings if isinstance(candidates, Warned) and candidates is not before else ()
-                stages.append(StageTrace(name, len(before), len(candidates), _since(began), warnings))
-            results = fusion.results(candidates)
-            unlikely = next(iter(fusion.results(closest)), None)
+        for name, stage in self.stages:
+            query.check()
+            began, before = time.perf_counter(), candidates
+            candidates = stage(query, before)
+            if name == "confidence" and before and not candidates:
+                closest = [max(before, key=lambda candidate: candidate.confidence or 0.0)]
+            elif name in CHECKS:
+                closest = stage(query, closest)
+            warnings = candidates.warnings if isinstance(candidates, Warned) and candidates is not before else ()
+            stages.append(StageTrace(name, len(before), len(candidates), _since(began), warnings))
+        return candidates, closest, stages
+
+    def _trace(
+        self, query: Query, lists: Sequence[RankedList], stages: Sequence[StageTrace], *, duplicates: int,
+        abstained: str, start: float,
+    ) -> Trace:  # fmt: skip
         answered = [ranked for ranked in lists if ranked.error is None]
         dropped = {stage.name: stage.given - stage.left for stage in stages if stage.name not in UNCOUNTED}
         lags = [ranked.lag for ranked in answered if ranked.lag is not None]
-        trace = Trace(
+        return Trace(
             took_ms=_since(start),
             mode="hybrid" if len(answered) > 1 else f"{answered[0].source}-only",
             sources=(
@@ -177,15 +191,14 @@ class Pipeline:
             filtered={
                 **dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0),
                 **{name: count for name, count in dropped.items() if count},
-                "duplicate": fusion.duplicates + sum(ranked.duplicates for ranked in answered),
+                "duplicate": duplicates + sum(ranked.duplicates for ranked in answered),
             },
             lag={"vectors": lags[0]} if lags else {},
             warnings=tuple(dict.fromkeys(self._warnings(query, lists, stages))),
             also_searched=tuple(dict.fromkeys(word for ranked in lists for word in ranked.also)),
             favours=str(query.period) if query.period else "",
-            abstained=f"no result reaches a confidence of {query.ranking.min_confidence:g}" if closest else "",
+            abstained=abstained,
         )
-        return Answer(query, tuple(results), trace, unlikely)
 
     def fused(self, query: Query, lists: Sequence[RankedList]) -> list[Candidate]:
         """The fused ranking of the lists, before any stage."""
