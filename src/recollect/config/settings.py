@@ -123,7 +123,7 @@ OTHER_VARIABLES = (  # no settings; they are read elsewhere
 )  # fmt: skip
 
 MOST_BYTES = 1024 * 1024  # a larger settings file is not read
-MOST_PARTS = 16  # of a dotted name; no setting has more than three, and the parser takes the square of it in time
+MOST_PARTS = 16  # of a dotted name; no setting has more than three, and parsing time grows with its square
 MOST_SHOWN = 80  # characters of an unknown name that an error shows
 A_FLAG = "a flag"  # the origin of a setting that a flag gives
 
