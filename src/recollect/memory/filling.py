@@ -111,7 +111,7 @@ def filling(store: Store) -> Filling | None:
     return None
 
 
-def rest(store: Store) -> str:
+def missing_vectors_notice(store: Store) -> str:
     """How the vectors that are missing in a store will be computed."""
     now = filling(store)
     if now is None:
@@ -139,12 +139,12 @@ def fill(memory: Memory, progress: Progress | None = None, *, move: bool = False
     """Compute missing vectors; a background process that is doing so finishes first, and its progress is shown."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(FailedError):  # no state folder: no other process, and no report
-            stack.enter_context(_turn(memory, math.inf, threading.Event(), progress))
+            stack.enter_context(_locked(memory, math.inf, threading.Event(), progress))
         return memory.embed(move=move, progress=progress)
 
 
 @contextlib.contextmanager
-def alone(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
+def exclusive(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
     """Let no other process of this user compute vectors while the block lasts; an error if one does already.
 
     The result adds the report of this process, which `status` shows, to the progress of a step.
@@ -182,7 +182,7 @@ def fill_in_background(memory: Memory, *, move: bool) -> int:
 
 
 def _fill(memory: Memory, stop: threading.Event, *, move: bool = False) -> int:
-    with _turn(memory, HANDOVER_SECONDS, stop) as base:
+    with _locked(memory, HANDOVER_SECONDS, stop) as base:
         return _Reporting(base.with_suffix(".json"), memory.embeddings.name, stop).fill(memory, move) if base else 0
 
 
@@ -286,7 +286,7 @@ class _Reporting:
 
 
 @contextlib.contextmanager
-def _turn(
+def _locked(
     memory: Memory, patience: float, stop: threading.Event, progress: Progress | None = None
 ) -> Iterator[Path | None]:
     """Hold the lock of a store, without the report and the errors of an earlier process.

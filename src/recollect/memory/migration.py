@@ -110,7 +110,7 @@ def to_model(memory: Memory, *, opens: bool = True) -> NewModel | None:
     Without `opens` models are compared by name: whether the files of a model have changed is not noticed.
     """
     active, name = memory.store.spaces.active, memory.embeddings.name
-    same = memory.embeddings.answers() if opens else active is not None and active.embedder == name
+    same = memory.embeddings.is_active() if opens else active is not None and active.embedder == name
     return None if same else NewModel(active.embedder if active else "none", name)
 
 
