@@ -187,12 +187,12 @@ class Closeness(NamedTuple):
         return (cosine - self.unrelated) / max(LEAST_SPAN, self.related - self.unrelated)
 
 
-def confidence(found: Mapping[str, Evidence], visible: int) -> float:
-    """The probability that a record, one of `visible`, is relevant to the query, judging by what the sources found."""
-    sources, size = tuple(sorted(found)), math.log10(max(1, visible))
+def confidence(evidence: Mapping[str, Evidence], visible: int) -> float:
+    """The probability that a record, one of `visible`, is relevant to the query, judging by the sources' evidence."""
+    sources, size = tuple(sorted(evidence)), math.log10(max(1, visible))
     logit, by_size, weights = CONSTANTS[sources]
     logit += by_size * size
     for source, (by_strength, by_both, by_rank) in zip(sources, weights, strict=True):
-        strength, rank = found[source]
+        strength, rank = evidence[source]
         logit += (by_strength + by_both * size) * strength + by_rank * math.log(min(rank, LOWEST_RANK))
     return 1.0 / (1.0 + math.exp(-logit))

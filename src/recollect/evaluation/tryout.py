@@ -55,7 +55,7 @@ def questions_for(memory: Memory, folder: Path | None, bars: Bars = lambda _: No
     """The questions of a set for this store; without a folder, questions that are made of its records."""
     parse_measures(MEASURES)  # a missing package is reported before anything is computed
     if folder is None:
-        return _made(memory, bars)
+        return _questions_from_store(memory, bars)
     if (folder / "corpus.jsonl").is_file():
         raise UsageError(f"{folder} has a corpus of its own, so it says nothing about your store", hint=OWN_SET)
     if not (folder / "queries.jsonl").is_file():
@@ -95,7 +95,7 @@ def try_out(
     return SideBySide(dataset.name, len(dataset.queries), measures, notes)
 
 
-def _made(memory: Memory, bars: Bars) -> Dataset:
+def _questions_from_store(memory: Memory, bars: Bars) -> Dataset:
     try:
         records = questions.VisibleRecords(memory, {}, bars("reading"))
     except UsageError:  # there is no record

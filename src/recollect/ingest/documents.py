@@ -332,7 +332,7 @@ def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:
 
 
 def _code(lines: Sequence[str]) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:
-    """The same for source code, with the less indented lines above as headings: the class, the function."""
+    """The parts of source code, with the less indented lines above as headings: the class, the function."""
     above: dict[int, str] = {}
     for start, end in _spans(lines):
         indent = _indent(lines[start])

@@ -362,8 +362,8 @@ def _last_standing(events: Sequence[Event]) -> Event | None:
     undone: set[int] = set()
     for before, event in zip([None, *events][-2::-1], reversed(events), strict=False):
         if event.action == "undo":
-            made = before.seq if before else 0  # the change that undid the other one; it may have been undone, too
-            undone |= set() if made in undone else {int(event.detail["undoes"]), made}
+            undoing = before.seq if before else 0  # the change that undid the other one; it may have been undone, too
+            undone |= set() if undoing in undone else {int(event.detail["undoes"]), undoing}
         elif event.seq not in undone:
             return event
     return None

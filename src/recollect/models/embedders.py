@@ -137,7 +137,7 @@ class CachedQueries:
         return self._cached("", text)
 
     def query_of(self, asker: str, text: str) -> Vector:
-        """The same, cached for each caller apart: the time it takes does not tell what others have searched for."""
+        """The vector of a query, cached for each caller apart: the time does not tell what others have searched for."""
         return self._cached(asker, text)
 
 
