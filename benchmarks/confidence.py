@@ -33,6 +33,7 @@ import numpy as np
 
 from benchmarks.quality import APART, DOCS, SETS, questions, table, write
 from recollect import ranking
+from recollect.candidates import BEFORE_SHARE, Fusion
 from recollect.config import Settings
 from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.recording import open_corpus
@@ -40,7 +41,6 @@ from recollect.evaluation.scoring import CONFIDENT, calibration_error, reliabili
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
 from recollect.options import LIKELY
-from recollect.pipeline import BEFORE_SHARE, Fusion
 from recollect.ranking import LOWEST_RANK, Evidence, confidence, join_chances
 from recollect.types import Forget, Put, Record, Reranker
 

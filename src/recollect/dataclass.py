@@ -20,8 +20,8 @@ else:
     def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True) -> Any:
         """The class as a dataclass, which `dataclasses.fields`, `dataclasses.replace` and the like know."""
         if cls is None:
-            return lambda cls: _made(cls, frozen, slots, eq)
-        return _made(cls, frozen, slots, eq)
+            return lambda cls: _build(cls, frozen, slots, eq)
+        return _build(cls, frozen, slots, eq)
 
 
 class _Factory:
@@ -34,7 +34,7 @@ class _Factory:
 _FACTORY = _Factory()
 
 
-def _made(plain: type, frozen: bool, slots: bool, eq: bool) -> Any:
+def _build(plain: type, frozen: bool, slots: bool, eq: bool) -> Any:
     own = vars(plain)
     cls: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(plain)
     fields = dataclasses.fields(cls)

@@ -105,21 +105,21 @@ def _moved(day: date, unit: str, count: int) -> date:
     return day + count * (7 if unit == "week" else 1) * DAY
 
 
-def _relative(found: re.Match[str], today: date) -> tuple[date, date]:
+def _relative(match: re.Match[str], today: date) -> tuple[date, date]:
     """Last week, this month, next year; last Monday, this Friday."""
-    parts = found.groupdict()
+    parts = match.groupdict()
     step = -1 if parts.get("last") else 1 if parts.get("next") else 0
     if parts.get("weekday"):
-        return _weekday(found, today)
+        return _weekday(match, today)
     unit = UNITS[parts["unit"].lower()]
     if unit == "day":
         raise ValueError("the last day is not yesterday")
     return _around(_moved(today, unit, step), unit)
 
 
-def _weekday(found: re.Match[str], today: date) -> tuple[date, date]:
+def _weekday(match: re.Match[str], today: date) -> tuple[date, date]:
     """The last day with this name before today, or the next one; "this Friday" is today or later."""
-    parts = found.groupdict()
+    parts = match.groupdict()
     ahead = (WEEKDAYS[parts["weekday"].lower()] - today.weekday()) % 7
     if parts.get("next"):
         return _around(today + (ahead or 7) * DAY, "day")
@@ -127,63 +127,63 @@ def _weekday(found: re.Match[str], today: date) -> tuple[date, date]:
     return _around(today + (ahead if is_ahead else ahead - 7) * DAY, "day")
 
 
-def _count(found: re.Match[str]) -> int:
-    number = (found.groupdict().get("number") or "one").lower()
+def _count(match: re.Match[str]) -> int:
+    number = (match.groupdict().get("number") or "one").lower()
     return int(number) if number.isdecimal() else NUMBERS["couple" if "couple" in number else number]
 
 
-def _ago(found: re.Match[str], today: date) -> tuple[date, date]:
-    unit = UNITS[found["unit"].lower()]
-    return _around(_moved(today, unit, -_count(found)), unit)
+def _ago(match: re.Match[str], today: date) -> tuple[date, date]:
+    unit = UNITS[match["unit"].lower()]
+    return _around(_moved(today, unit, -_count(match)), unit)
 
 
-def _ahead(found: re.Match[str], today: date) -> tuple[date, date]:
-    return _around(_moved(today, UNITS[found["unit"].lower()], _count(found)), "day")
+def _next_period(match: re.Match[str], today: date) -> tuple[date, date]:
+    return _around(_moved(today, UNITS[match["unit"].lower()], _count(match)), "day")
 
 
-def _back(found: re.Match[str], today: date) -> tuple[date, date]:
+def _back(match: re.Match[str], today: date) -> tuple[date, date]:
     """In a field, "2 days" is the day two days ago, as `2d` is."""
-    return _around(_moved(today, UNITS[found["unit"].lower()], -_count(found)), "day")
+    return _around(_moved(today, UNITS[match["unit"].lower()], -_count(match)), "day")
 
 
-def _recent(found: re.Match[str], today: date) -> tuple[date, date]:
+def _recent(match: re.Match[str], today: date) -> tuple[date, date]:
     """The last three days, the past week: until today, which belongs to it."""
-    return _moved(today, UNITS[found["unit"].lower()], -_count(found)), today + DAY
+    return _moved(today, UNITS[match["unit"].lower()], -_count(match)), today + DAY
 
 
-def _check_month(found: re.Match[str], sure: Sequence[str]) -> None:
+def _check_month(match: re.Match[str], sure: Sequence[str]) -> None:
     """Refuse the name of a month that may be another word: "which of the 3 may", "from march to april"."""
-    name, year = found["month"], found.groupdict().get("year")
-    begins = found.group().split()[0].lower()
-    if name.lower() in AMBIGUOUS and not year and begins not in sure and (name.islower() or not found.start()):
+    name, year = match["month"], match.groupdict().get("year")
+    begins = match.group().split()[0].lower()
+    if name.lower() in AMBIGUOUS and not year and begins not in sure and (name.islower() or not match.start()):
         raise ValueError(f"{name} may be another word")
 
 
-def _month(found: re.Match[str], today: date) -> tuple[date, date]:
+def _month(match: re.Match[str], today: date) -> tuple[date, date]:
     """A month, of a year or the last one of this name."""
-    month = MONTHS[found["month"].lower()]
-    _check_month(found, sure=["in", "during", "since", "last", "this", "im", "seit"])
-    year, last = (found.groupdict().get(name) for name in ("year", "last"))
+    month = MONTHS[match["month"].lower()]
+    _check_month(match, sure=["in", "during", "since", "last", "this", "im", "seit"])
+    year, last = (match.groupdict().get(name) for name in ("year", "last"))
     first = date(int(year) if year else today.year - (month > today.month - bool(last)), month, 1)
     return _around(first, "month")
 
 
-def _date(found: re.Match[str], today: date) -> tuple[date, date]:
+def _date(match: re.Match[str], today: date) -> tuple[date, date]:
     """A day, of a year or the last one before today."""
-    parts = found.groupdict()
+    parts = match.groupdict()
     month, day = parts["month"].lower(), int(parts["day"])
     if not parts.get("ordinal"):
-        _check_month(found, sure=())
+        _check_month(match, sure=())
     number = MONTHS.get(month) or int(month)
     year = int(parts["year"]) if parts.get("year") else today.year - ((number, day) > (today.month, today.day))
     return _around(date(year, number, day), "day")
 
 
-def _year(found: re.Match[str], today: date) -> tuple[date, date]:  # noqa: ARG001  (one signature for all)
-    return _around(date(int(found["year"]), 1, 1), "year")
+def _year(match: re.Match[str], today: date) -> tuple[date, date]:  # noqa: ARG001  (one signature for all)
+    return _around(date(int(match["year"]), 1, 1), "year")
 
 
-def _named(days: int) -> Callable[[re.Match[str], date], tuple[date, date]]:
+def _days_from_today(days: int) -> Callable[[re.Match[str], date], tuple[date, date]]:
     return lambda _, today: _around(today + days * DAY, "day")
 
 
@@ -198,9 +198,9 @@ _OTHER_SIDE = (  # of the time that is named: "before March 2026", "until the en
 )
 _NOT_OF = rf"(?!\s+(?:of|des|(?:in|im|vom)\s+(?:{_any(MONTHS)}))\b)"  # "the last week of May" is not last week
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], tuple[date, date]]], ...] = (
-    (r"(?:the\s+)?day\s+before\s+yesterday|vorgestern", _named(-2)),
-    (r"yesterday|gestern", _named(-1)),
-    (r"today|heute", _named(0)),
+    (r"(?:the\s+)?day\s+before\s+yesterday|vorgestern", _days_from_today(-2)),
+    (r"yesterday|gestern", _days_from_today(-1)),
+    (r"today|heute", _days_from_today(0)),
     (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
     (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_ONE_UNIT}{_NOT_OF}", _recent),
     (rf"(?:last|past)\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
@@ -224,9 +224,9 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], tuple[date, date]]], ..
     (rf"{_IN}\s+(?:the\s+year\s+)?{_YEAR}(?!\s+\w+s\b)", _year),  # not "in 2000 files"
 )
 _AHEAD = (
-    (r"tomorrow|morgen", _named(1)),
-    (r"the\s+day\s+after\s+tomorrow|übermorgen", _named(2)),
-    (rf"in\s+{_NUMBER}\s+{_UNIT}", _ahead),
+    (r"tomorrow|morgen", _days_from_today(1)),
+    (r"the\s+day\s+after\s+tomorrow|übermorgen", _days_from_today(2)),
+    (rf"in\s+{_NUMBER}\s+{_UNIT}", _next_period),
 )
 _ALONE = (  # in a field, nothing else can be meant
     (_MONTH, _month), (_WEEKDAY, _weekday), (_YEAR, _year), (rf"{_NUMBER}\s+{_UNIT}", _back),
@@ -260,10 +260,10 @@ def find_period(text: str, now: datetime) -> Period | None:
     if not any(map(_may_name_a_time, re.findall(r"\w+", text.lower()))):
         return None
     for pattern, period in _compiled(field=False):
-        for found in pattern.finditer(text):
-            before = text[: found.start()]
+        for match in pattern.finditer(text):
+            before = text[: match.start()]
             since = re.search(_SINCE_THEN, before, re.IGNORECASE)
-            if named := _period(found, period, now, since=since.group() if since else ""):
+            if named := _period(match, period, now, since=since.group() if since else ""):
                 return None if re.search(_OTHER_SIDE, before, re.IGNORECASE) else named
     return None
 
@@ -276,30 +276,29 @@ def read_period(text: str, now: datetime, *, ahead: bool = False) -> Period | No
     text = text.strip()
     text = text if any(map(str.isdecimal, text)) else text.replace("-", " ")
     for pattern, period in _compiled(field=True) if len(text) <= LONGEST else ():
-        for field in (
-            (text, f"in {text}") if ahead or period is not _ahead else (text,)
-        ):  # in May: then it is no other word
-            if (found := pattern.fullmatch(field)) and (named := _period(found, period, now, ahead=ahead)):
+        # In May: then it is no other word. A field that is a number of days looks back, unless it must look ahead.
+        for field in (text,) if period is _next_period and not ahead else (text, f"in {text}"):
+            if (match := pattern.fullmatch(field)) and (named := _period(match, period, now, ahead=ahead)):
                 return named
     return None
 
 
 def _period(
-    found: re.Match[str], period: Callable[[re.Match[str], date], tuple[date, date]], now: datetime, *,
+    match: re.Match[str], period: Callable[[re.Match[str], date], tuple[date, date]], now: datetime, *,
     since: str = "", ahead: bool = False,
 ) -> Period | None:  # fmt: skip
-    words, today = f"{since}{found.group()}".split(), now.astimezone(UTC).date()
+    words, today = f"{since}{match.group()}".split(), now.astimezone(UTC).date()
     try:
-        first, end = period(found, _day_to_look_back_from(found, today) if ahead else today)
+        first, end = period(match, _day_to_look_back_from(match, today) if ahead else today)
         end = max(end, today + DAY) if words[0].lower() in _SINCE else end
     except (ValueError, OverflowError):  # 31 February, or a word that is no date here
         return None
     return Period(datetime.combine(first, time(), UTC), datetime.combine(end, time(), UTC), " ".join(words))
 
 
-def _day_to_look_back_from(found: re.Match[str], today: date) -> date:
+def _day_to_look_back_from(match: re.Match[str], today: date) -> date:
     """A week or a year after today: from there, the next weekday or month of a name is the last one."""
-    parts = found.groupdict()
+    parts = match.groupdict()
     if parts.get("last") or parts.get("next") or parts.get("year"):
         return today
     if parts.get("weekday"):
@@ -312,9 +311,9 @@ _DATED = r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P
 
 def date_in_name(name: str) -> datetime | None:
     """The date in the name of a file, such as `2026-03-14-notes.md`."""
-    if (found := re.search(_DATED, name)) is None:
+    if (match := re.search(_DATED, name)) is None:
         return None
     try:
-        return datetime(int(found["year"]), int(found["month"]), int(found["day"]), tzinfo=UTC)
+        return datetime(int(match["year"]), int(match["month"]), int(match["day"]), tzinfo=UTC)
     except ValueError:  # 31 February
         return None

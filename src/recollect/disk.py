@@ -1,15 +1,28 @@
 """Paths, and files that get their name when they are complete and on the disk."""
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 
 def at_home(path: str | Path) -> Path:
     """The path, with `~` as the home folder; that of an unknown user stays as it is, and is not found later."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  (no error without a home)
+
+
+def own_folder(kind: Literal["cache", "config", "data", "state"]) -> Path:
+    """The folder in which the system lets this program store its files of this kind."""
+    import platformdirs
+
+    return Path(getattr(platformdirs, f"user_{kind}_dir")("recollect"))
+
+
+def hashed_name(*parts: str) -> str:
+    """A file name made from a store's name or other texts: a hash, because they may hold a path or a password."""
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ class Ranking:
         return 0.0 if at is None else self.amounts[at]
 
     def contribution(self, key: Any) -> Contribution | None:
-        """The same with the rank and the score; None if the list does not contain the document."""
+        """The rank and the score of a document, and what the list gives to it; None if it does not contain it."""
         at = self.position(key)
         return None if at is None else Contribution(self.ranks[at], self.scores[at], self.amounts[at])
 

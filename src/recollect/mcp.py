@@ -34,8 +34,9 @@ from recollect.memory.shapes import (
     recall_dict,
     record_dict,
 )
-from recollect.memory.validation import FIELDS, MAX_TEXT, clean
+from recollect.memory.validation import FIELDS, MAX_TEXT
 from recollect.options import FILTERS, MCP, RECALL_TOKENS, SEARCH, Bounds, Option
+from recollect.ranking import clean
 from recollect.types import Record, now
 from recollect.types.records import new_id
 
@@ -149,7 +150,7 @@ def _record_result(record: Record, offset: int = 0) -> CallToolResult:
 class MemoryTools:
     """The tools for one memory, in the scope that it was opened with; agents read the docstrings of its methods."""
 
-    def __init__(self, memory: Memory, read_only: bool = False) -> None:
+    def __init__(self, memory: Memory, read_only: bool) -> None:
         self.memory = memory
         self.read_only = read_only
 

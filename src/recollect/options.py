@@ -253,7 +253,7 @@ class SearchOptions:
     )  # fmt: skip
     dates: bool = option(
         True, 'Favour records of the time that the query names: "last week", "in January 2026".', group=AFTER,
-        places=(FLAG, HTTP), tuned=False,
+        places=(FLAG, HTTP),
     )  # fmt: skip
     typing: bool = option(
         False, "Take the last word of the query for the beginning of a word, while one types.", group=DEPTH,

@@ -1,34 +1,27 @@
-"""The path of a query: ask every source, merge duplicates, fuse, run the stages, describe what happened."""
+"""The path of a query: ask every source, fuse the lists, run the stages, describe what happened."""
 
 from __future__ import annotations
 
 import math
-import operator
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from recollect.candidates import Fusion
 from recollect.dataclass import dataclass
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, SourceFailed, TimedOut, TooLong, Unreachable
-from recollect.fusion import METHODS, Ranking, combine
-from recollect.ranking import LOWEST_RANK, TRUSTED, Evidence, confidence, join_chances
+from recollect.fusion import METHODS
 from recollect.types import (
     Answer,
     Candidate,
-    Columns,
-    Contribution,
     Filter,
     Hit,
-    Pool,
     Query,
     RankedList,
     RankedRows,
-    Record,
-    Result,
     Source,
     SourceTrace,
     Stage,
@@ -36,8 +29,6 @@ from recollect.types import (
     Trace,
     Warned,
 )
-from recollect.types.records import micros
-from recollect.types.search import turns_around
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -48,7 +39,6 @@ MOMENT_S = 0.08  # seconds to wait beyond a source's own timeout: its own error 
 CHECKS = ("scope", "superseded")  # stages that check again what is shown
 CUTS = ("mmr", "limit")  # stages that shorten the list to the limit
 UNCOUNTED = (*CUTS, "files")  # what the other stages drop is counted in the trace
-BEFORE_SHARE = 0.3  # how much the confidence of what was said before a turn counts for it (decision 052)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +62,26 @@ class Pipeline:
     def __call__(self, query: Query) -> Answer:
         """Answer one query."""
         start = time.perf_counter()
-        return self._answered_within(TRIES, self._narrower(query) or query, start)
+        return self._answer_with_retries(TRIES, self._narrower(query) or query, start)
 
-    def _answered_within(self, tries: int, query: Query, start: float) -> Answer:
+    def _answer_with_retries(self, tries: int, query: Query, start: float) -> Answer:
         """The answer. If a part of the store cannot be reached, the query is narrowed, or tried again."""
-        begun = self._begin(query)
+        started = self._begin(query)
         try:
             with self.reading():
-                lists = self._finish(query, begun)
+                lists = self._finish(query, started)
                 lost = next(filter(None, map(_unreachable, lists)), None)
                 none_answered = all(ranked.error for ranked in lists)
-                again = self._again(query, lost, start, same=none_answered) if lost and tries > 1 else None
+                again = self._retry_query(query, lost, start, same=none_answered) if lost and tries > 1 else None
                 if again is None:
                     return self.answer(query, lists, start)
         except Unreachable as error:  # of a stage
-            again = self._again(query, error, start, same=True) if tries > 1 else None
+            again = self._retry_query(query, error, start, same=True) if tries > 1 else None
             if again is None:
                 raise
-        return self._answered_within(tries - 1, again, start)
+        return self._answer_with_retries(tries - 1, again, start)
 
-    def _again(self, query: Query, error: Unreachable, start: float, *, same: bool) -> Query | None:
+    def _retry_query(self, query: Query, error: Unreachable, start: float, *, same: bool) -> Query | None:
         """A narrower query to try after an error; with `same` this one, if the error came soon and may have passed."""
         soon = time.perf_counter() - start < SOON_S
         return self._narrower(query, error) or (query if same and soon else None)
@@ -115,12 +105,12 @@ class Pipeline:
         return start, [
             None
             if query.deadline is None and source.timeout is None
-            else self.executor.submit(copy_context().run, self._search_aside, source, query)
+            else self.executor.submit(copy_context().run, self._search_in_thread, source, query)
             for source in self.sources
         ]
 
-    def _finish(self, query: Query, begun: tuple[float, list[Future[RankedList] | None]]) -> list[RankedList]:
-        start, futures = begun
+    def _finish(self, query: Query, started: tuple[float, list[Future[RankedList] | None]]) -> list[RankedList]:
+        start, futures = started
         lists = [
             self._search(source, query) for source, future in zip(self.sources, futures, strict=True) if not future
         ]
@@ -130,8 +120,8 @@ class Pipeline:
             for source, future in zip(self.sources, futures, strict=True)
         ]
 
-    def _search_aside(self, source: Source, query: Query) -> RankedList:
-        """The same in a thread. If nobody waits any more when it fails, the store remembers what cannot be reached."""
+    def _search_in_thread(self, source: Source, query: Query) -> RankedList:
+        """Search a source in a thread. If it fails when nobody waits any more, the store notes what it cannot reach."""
         ranked = self._search(source, query)
         if (lost := _unreachable(ranked)) is not None:
             self.narrowed(query.filter, lost)
@@ -149,26 +139,40 @@ class Pipeline:
     def answer(self, query: Query, lists: Sequence[RankedList], start: float) -> Answer:
         """The answer that the sources' lists give; `start` is when the query began (`time.perf_counter`)."""
         fusion = Fusion(query, self._answered(lists))
-        candidates: Sequence[Candidate] = fusion.candidates
+        with self.reading():
+            candidates, closest, stages = self._run_stages(query, fusion.candidates)
+            results = fusion.results(candidates)
+            closest_result = next(iter(fusion.results(closest)), None)
+        abstained = f"no result reaches a confidence of {query.ranking.min_confidence:g}" if closest else ""
+        trace = self._trace(query, lists, stages, duplicates=fusion.duplicates, abstained=abstained, start=start)
+        return Answer(query, tuple(results), trace, closest_result)
+
+    def _run_stages(
+        self, query: Query, candidates: Sequence[Candidate]
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate], list[StageTrace]]:
+        """The candidates that all stages leave; the closest one if none is likely enough; and what each stage did."""
         closest: Sequence[Candidate] = ()
         stages = []
-        with self.reading():
-            for name, stage in self.stages:
-                query.check()
-                began, before = time.perf_counter(), candidates
-                candidates = stage(query, before)
-                if name == "confidence" and before and not candidates:
-                    closest = [max(before, key=lambda candidate: candidate.confidence or 0.0)]
-                elif name in CHECKS:
-                    closest = stage(query, closest)
-                warnings = candidates.warnings if isinstance(candidates, Warned) and candidates is not before else ()
-                stages.append(StageTrace(name, len(before), len(candidates), _since(began), warnings))
-            results = fusion.results(candidates)
-            unlikely = next(iter(fusion.results(closest)), None)
+        for name, stage in self.stages:
+            query.check()
+            began, before = time.perf_counter(), candidates
+            candidates = stage(query, before)
+            if name == "confidence" and before and not candidates:
+                closest = [max(before, key=lambda candidate: candidate.confidence or 0.0)]
+            elif name in CHECKS:
+                closest = stage(query, closest)
+            warnings = candidates.warnings if isinstance(candidates, Warned) and candidates is not before else ()
+            stages.append(StageTrace(name, len(before), len(candidates), _since(began), warnings))
+        return candidates, closest, stages
+
+    def _trace(
+        self, query: Query, lists: Sequence[RankedList], stages: Sequence[StageTrace], *, duplicates: int,
+        abstained: str, start: float,
+    ) -> Trace:  # fmt: skip
         answered = [ranked for ranked in lists if ranked.error is None]
         dropped = {stage.name: stage.given - stage.left for stage in stages if stage.name not in UNCOUNTED}
         lags = [ranked.lag for ranked in answered if ranked.lag is not None]
-        trace = Trace(
+        return Trace(
             took_ms=_since(start),
             mode="hybrid" if len(answered) > 1 else f"{answered[0].source}-only",
             sources=(
@@ -179,15 +183,14 @@ class Pipeline:
             filtered={
                 **dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0),
                 **{name: count for name, count in dropped.items() if count},
-                "duplicate": fusion.duplicates + sum(ranked.duplicates for ranked in answered),
+                "duplicate": duplicates + sum(ranked.duplicates for ranked in answered),
             },
             lag={"vectors": lags[0]} if lags else {},
             warnings=tuple(dict.fromkeys(self._warnings(query, lists, stages))),
             also_searched=tuple(dict.fromkeys(word for ranked in lists for word in ranked.also)),
             favours=str(query.period) if query.period else "",
-            abstained=f"no result reaches a confidence of {query.ranking.min_confidence:g}" if closest else "",
+            abstained=abstained,
         )
-        return Answer(query, tuple(results), trace, unlikely)
 
     def fused(self, query: Query, lists: Sequence[RankedList]) -> list[Candidate]:
         """The fused ranking of the lists, before any stage."""
@@ -225,175 +228,11 @@ class Pipeline:
             yield from stage.warnings
 
 
-class Fusion:
-    """The fused ranking of one query's lists, whose candidates become results when they are shown.
-
-    Hits with the same id or the same text are merged into one candidate, that of the first list that has it. Merging
-    comes before ranking, so it leaves no gap in the ranks. `duplicates` counts the hits that were merged.
-    """
-
-    def __init__(self, query: Query, lists: Sequence[RankedList]) -> None:
-        self._pool, self._lists = Pool(), lists
-        self._columns: dict[int | str, Columns] = {}
-        self._by_text: dict[bytes, int | str] = {}
-        self._snippets: dict[int | str, Callable[[], str]] = {}
-        self.duplicates = 0
-        # Rows are numbers of one store; where other documents come in, all are told apart by their ids.
-        by_row = all(isinstance(ranked.entries, RankedRows) for ranked in lists if ranked.entries)
-        self._rankings = [self._ranking(query, ranked, by_row) for ranked in lists]
-        counted, options = [ranking for ranking in self._rankings if ranking.weight > 0], query.ranking
-        self.candidates = [
-            Candidate(self._pool, key, fused, base, self._columns[key])
-            for key, fused, base in combine(counted, options.fusion, options.rrf_k, options.normalisation)
-        ]
-        self.judgment = Judgment(self._rankings, lists, self._columns)
-        self._pool.confidence = self.judgment.confidence
-
-    def _ranking(self, query: Query, ranked: RankedList, by_row: bool) -> Ranking:
-        """A list in columns, with the keys of candidates."""
-        keys: list[int | str]
-        scores, ranks, bounded = list[float | None](), list[int](), ranked.bounded
-        if by_row and isinstance(ranked.entries, RankedRows):
-            rows = self._pool.rows = ranked.entries
-            scores.extend(rows.scores)
-            keys = list(map(self._by_text.setdefault, rows.folds, rows.rows))
-            columns = zip(rows.folds, rows.times, rows.importances, rows.decays, rows.files, rows.lines, strict=True)
-            self._columns.update(zip(rows.rows, columns, strict=True))
-            self.duplicates += 0 if keys == rows.rows else sum(map(operator.ne, keys, rows.rows))
-        else:
-            keys = [self._key(hit) for hit in ranked.entries]
-            for hit in ranked.entries:
-                scores.append(hit.score)
-                ranks += [] if hit.rank is None else [hit.rank]
-        if None in scores and METHODS[query.ranking.fusion].by_score:
-            scores, bounded = [1.0 / rank for rank in range(1, len(keys) + 1)], True
-        weight = _weight(query, ranked, self._lists)
-        return Ranking(ranked.source, keys, scores, weight, bounded, ranked.among, ranks).without_repeats()
-
-    def _key(self, hit: Hit) -> int | str:
-        """The id of the document that a hit is: its own, or that of an earlier one with the same text."""
-        text_hash = hit.text_hash or hit.record.text_hash
-        key = hit.id if hit.id in self._columns else self._by_text.setdefault(text_hash, hit.id)
-        if key == hit.id:
-            record = hit.record
-            file, line = _file_and_line(record)
-            time_ = micros(record.time) or 0
-            self._columns.setdefault(key, (text_hash, time_, record.importance, record.decay, file, line))
-            self._pool.records.setdefault(key, record)
-        else:
-            self.duplicates += 1
-        if hit.snippet is not None:
-            self._snippets.setdefault(key, hit.snippet)
-        return key
-
-    def results(self, candidates: Sequence[Candidate]) -> list[Result]:
-        """The results that candidates become, with their records and what each source gave to them."""
-        return [
-            Result(
-                self._pool.records[candidate.key],
-                candidate.fused,
-                candidate.base,
-                shares := self._shares(candidate),
-                self._excerpt(candidate),
-                next((shares[name].score for name in ("vector", "hyde") if name in shares), None),
-                candidate.freshness,
-                candidate.confidence,
-                candidate.factors,
-                candidate.moves,
-                tuple(self.results(candidate.passages)) if candidate.passages else (),
-            )
-            for candidate in self._pool.read(candidates)
-        ]
-
-    def _shares(self, candidate: Candidate) -> dict[str, Contribution]:
-        shares = (
-            (ranking.source, ranking.contribution(candidate.key)) for ranking in self._rankings if ranking.amounts
-        )
-        return {source: share for source, share in shares if share is not None}
-
-    def _excerpt(self, candidate: Candidate) -> Callable[[Record], str] | None:
-        """Makes the snippet, as the first source does that can."""
-        for ranked, ranking in zip(self._lists, self._rankings, strict=True):
-            if ranked.excerpt is not None and ranking.position(candidate.key) is not None:
-                return ranked.excerpt
-        snippet = self._snippets.get(candidate.key)
-        return (lambda _: snippet()) if snippet else None
-
-
-class Judgment:
-    """What the sources of one query say about each document. It does not refer to the pool, which refers to it."""
-
-    def __init__(
-        self, rankings: Sequence[Ranking], lists: Sequence[RankedList], columns: Mapping[int | str, Columns]
-    ) -> None:
-        self.rankings, self.lists, self._columns = rankings, lists, columns
-        self._visible = 0
-
-    def evidence(self, key: int | str) -> tuple[dict[str, Evidence], int] | None:
-        """What each source that can judge says about a document, and among how many records it was searched.
-
-        None if only others that can be trusted ranked it: external systems, HyDE. A document that the vectors rank
-        below LOWEST_RANK, or not at all, counts like the one with that rank.
-        """
-        evidence, is_ranked = {}, False
-        for ranking, strength, least in self._judges:
-            at = ranking.position(key) if ranking.weight > 0 else None
-            if at is None:
-                evidence[ranking.source] = Evidence(least, LOWEST_RANK)
-            else:
-                is_ranked = True
-                evidence[ranking.source] = Evidence(max(least, strength(ranking.scores[at] or 0.0)), ranking.ranks[at])
-        return (evidence, self._visible) if evidence and (is_ranked or not self._is_trusted(key)) else None
-
-    def _is_trusted(self, key: int | str) -> bool:
-        """Whether a source that can be trusted ranked a document."""
-        pairs = zip(self.rankings, self.lists, strict=True)
-        return any(ranked.trust >= TRUSTED and ranking.position(key) is not None for ranking, ranked in pairs)
-
-    @cached_property
-    def _judges(self) -> list[tuple[Ranking, Callable[[float], float], float]]:
-        """The rankings of sources that can judge, how each turns a score into strength, and the least strength."""
-        judges = []
-        for ranking, ranked in zip(self.rankings, self.lists, strict=True):
-            if (strength := ranked.strength) is None:
-                continue
-            lowest = ranking.scores[min(LOWEST_RANK, len(ranking.keys)) - 1] if ranked.bounded and ranking.keys else 0.0
-            judges.append((ranking, strength, strength(lowest or 0.0)))
-            known = len(ranking.keys) if ranking.weight > 0 else 0
-            self._visible = max(self._visible, known if ranked.visible is None else ranked.visible)
-        return judges
-
-    def confidence(self, key: int | str) -> float | None:
-        """The probability that a document is relevant; None if no source that can judge has ranked it.
-
-        What was said just before a turn counts for it: an answer seldom repeats the words of a question.
-        """
-        evidence = self.evidence(key)
-        if evidence is None:
-            return None
-        before = map(self.evidence, self.before.get(key, ()))
-        chances = (confidence(*other) for other in before if other)
-        return round(join_chances(confidence(*evidence), chances, BEFORE_SHARE), 6)
-
-    @cached_property
-    def before(self) -> dict[int | str, list[int | str]]:
-        """For each turn of a conversation the one before it, if that is ranked, too."""
-        places = ((key, columns[4], columns[5]) for key, columns in self._columns.items())
-        return turns_around(places, before=1, after=0)
-
-
 def _unreachable(ranked: RankedList) -> Unreachable | None:
     """The error of a part of the store. For a scoped caller it is behind one that says less."""
     error = ranked.error
     cause = error.__cause__ if isinstance(error, SourceFailed) else error
     return cause if isinstance(cause, Unreachable) else None
-
-
-def _file_and_line(record: Record) -> tuple[str | None, int]:
-    """What a record is a part of, and where, as in `RankedRows`."""
-    if record.kind == "turn" and record.source and record.author_session:
-        return f"{record.source} {record.author_session}", -max(1, micros(record.created_at) or 1)
-    return record.path if record.kind == "chunk" else None, record.lines[0] if record.lines else 0
 
 
 def _lacks_scores(entries: Sequence[Hit]) -> bool:
@@ -411,19 +250,6 @@ def _wait(source: Source, future: Future[RankedList], query: Query, start: float
         took = round((time.monotonic() - start) * 1000, 3)
         limit = "its own timeout" if own <= deadline else "the query's budget"
         return RankedList(source.name, error=TimedOut(f"no answer after {took:.0f} ms, {limit}"), took_ms=took)
-
-
-def _weight(query: Query, ranked: RankedList, lists: Sequence[RankedList]) -> float:
-    """A source's weight, times its trust where the fusion method reads that.
-
-    Other methods, whose formulas people know, only leave out a source that understood nothing. If no other source has
-    found anything, a source keeps its whole weight.
-    """
-    weight = query.weights.get(ranked.source, 1.0)
-    others = (other for other in lists if other.source != ranked.source and query.weights.get(other.source, 1.0) > 0)
-    if not any(other.entries and other.trust > 0 for other in others):
-        return weight
-    return weight * ranked.trust if METHODS[query.ranking.fusion].by_trust or ranked.trust == 0 else weight
 
 
 def _source_trace(ranked: RankedList) -> SourceTrace:

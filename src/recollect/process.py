@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, Self
 
 
 def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -16,13 +16,26 @@ def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, env=environment)  # noqa: S603
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, whatever it does, and close its pipes."""
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError):
-            pipe.close() if pipe else None
-    process.wait()
+class ChildProcess:
+    """A process that is talked to. It ends with the block, or when `close` is called."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process, whatever it does, and close its pipes."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    pipe.close() if pipe else None
+            process.wait()
 
 
 def detach(words: Sequence[str], environment: Mapping[str, str], errors: IO[bytes] | int = subprocess.DEVNULL) -> int:

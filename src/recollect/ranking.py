@@ -1,4 +1,4 @@
-"""The mathematics of what follows fusion: duplicates, decay with age, MMR, confidence.
+"""Texts in a form that can be stored and compared; the mathematics after fusion: decay with age, MMR, confidence.
 
 Pure functions over numbers and strings; the stages apply them to results.
 """
@@ -19,6 +19,16 @@ HALF_LIVES: Mapping[str, float] = {  # decay class → seconds after which a rec
 
 MOST_MARKS = 30
 SHORT = 1000  # characters of a text that is short enough for quadratic time
+
+
+def clean(text: str) -> str:
+    """Text that can be stored and printed: halves of surrogate pairs, which cannot be encoded, become U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def well_formed(text: str) -> str:
+    """Text that every store, tokenizer and server accepts: without halves of surrogate pairs and zero bytes."""
+    return clean(text).replace("\0", "\ufffd")
 
 
 def fold(text: str) -> str:
@@ -182,12 +192,12 @@ class Closeness(NamedTuple):
         return (cosine - self.unrelated) / max(LEAST_SPAN, self.related - self.unrelated)
 
 
-def confidence(found: Mapping[str, Evidence], visible: int) -> float:
-    """The probability that a record, one of `visible`, is relevant to the query, judging by what the sources found."""
-    sources, size = tuple(sorted(found)), math.log10(max(1, visible))
+def confidence(evidence: Mapping[str, Evidence], visible: int) -> float:
+    """The probability that a record, one of `visible`, is relevant to the query, judging by the sources' evidence."""
+    sources, size = tuple(sorted(evidence)), math.log10(max(1, visible))
     logit, by_size, weights = CONSTANTS[sources]
     logit += by_size * size
     for source, (by_strength, by_both, by_rank) in zip(sources, weights, strict=True):
-        strength, rank = found[source]
+        strength, rank = evidence[source]
         logit += (by_strength + by_both * size) * strength + by_rank * math.log(min(rank, LOWEST_RANK))
     return 1.0 / (1.0 + math.exp(-logit))

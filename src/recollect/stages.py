@@ -325,7 +325,7 @@ class Rerank:
         return Warned(_moved("rerank", candidates, [*head, *rest]), reranked.warning)
 
     def _share(self, head: Sequence[Candidate], scores: Sequence[float]) -> float:
-        """`share_of` the scores; among turns, of which few answer a question by themselves, as much as it may count."""
+        """The reranker's share; for conversations with clearly different scores, the maximum."""
         turns, levels = sum(candidate.line < 0 for candidate in head), logits(scores)
         return WEIGHT if 2 * turns > len(head) and max(levels) - min(levels) > APART else share_of(scores)
 

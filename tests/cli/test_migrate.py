@@ -7,7 +7,7 @@ import pytest
 from recollect.config import Settings, user_file
 from recollect.ingest import documents
 from recollect.memory import Memory
-from recollect.memory.filling import alone
+from recollect.memory.filling import exclusive
 from recollect.memory.migration import unused
 from recollect.sample import NOTES
 
@@ -213,7 +213,7 @@ def test_second_migration_at_the_same_time_is_refused(run, notes, home):
     """It says that another process is at work, and changes nothing."""
     with (
         Memory.open(home / "store.db", embedder="hashing:512", settings=Settings()) as memory,
-        alone(memory) as reported,
+        exclusive(memory) as reported,
     ):
         reported(None)(3, 34)
         refused = run("migrate", "--embedder", "hashing:512", "--json")

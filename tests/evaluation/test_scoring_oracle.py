@@ -5,8 +5,9 @@ from math import log2
 
 import pytest
 
-from recollect.evaluation import evaluate, rank_all
-from recollect.types import Answer, Query, Record, Result
+from recollect.evaluation import evaluate
+from recollect.evaluation.scoring import by_place
+from recollect.types import Record, Result
 
 pytestmark = pytest.mark.xdist_group("ranx")  # numba compiles it once, not in every worker
 
@@ -52,15 +53,11 @@ def test_exactly_the_judged_questions_count():
     assert all(by_question["unanswered"] == 0.0 for by_question in values.values())
 
 
-def test_rank_all_keeps_the_order_of_equal_scores():
+def test_a_run_keeps_the_order_of_equal_scores():
     """A run has falling scores even if the results' own are equal."""
     results = tuple(Result(Record(key, "text"), 0.5, 0.5, {}) for key in ("m", "a", "z"))
-
-    def search(query: Query) -> Answer:
-        return Answer(query, results[: query.limit])
-
-    assert rank_all(search, {"q": "text"}, depth=2) == {"q": {"m": 1.0, "a": 0.5}}
-    run = rank_all(search, {"q": "text"}, depth=3)
+    run = {"q": by_place(result.record.id for result in results)}
+    assert run == {"q": {"m": 1.0, "a": 0.5, "z": pytest.approx(1 / 3)}}
     assert evaluate({"q": {"m": 1}}, run, ["RR@10"])["RR@10"] == {"q": 1.0}
     assert evaluate({"q": {"z": 1}}, run, ["RR@10"])["RR@10"] == {"q": pytest.approx(1 / 3)}
 

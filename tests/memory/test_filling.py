@@ -23,7 +23,16 @@ from recollect.config import Settings
 from recollect.errors import FailedError
 from recollect.ingest.service import executable
 from recollect.memory import Memory
-from recollect.memory.filling import SETTLED_SECONDS, FillingThread, Rate, about, fill, filling, rest, start
+from recollect.memory.filling import (
+    SETTLED_SECONDS,
+    FillingThread,
+    Rate,
+    about,
+    fill,
+    filling,
+    missing_vectors_notice,
+    start,
+)
 
 SLOW = """
 import sys, time
@@ -112,8 +121,10 @@ def test_killed_process_loses_nothing_and_is_reported(place: Path, begin: Callab
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert "it ended before it had finished" in memory.status()["vectors"]["background"]
-        assert rest(memory.store).startswith("the background process stopped (it ended before it had finished")
-        assert rest(memory.store).endswith("; `recollect embed` computes the rest")
+        assert missing_vectors_notice(memory.store).startswith(
+            "the background process stopped (it ended before it had finished"
+        )
+        assert missing_vectors_notice(memory.store).endswith("; `recollect embed` computes the rest")
         missing = memory.status()["vectors"]["without"]
         checks = json.loads(recollect("doctor", "--json"))["checks"]
         assert any("it ended before" in one["message"] and one["mend"] == "recollect embed" for one in checks)
@@ -276,7 +287,7 @@ def test_thread_ends_while_it_waits_for_its_turn(
         thread.begin()
         thread.close()
         assert not thread.running
-        assert memory.embeddings.lacking() == 1
+        assert memory.embeddings.missing_count() == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect import Memory
-from recollect.pipeline import BEFORE_SHARE
+from recollect.candidates import BEFORE_SHARE
 from recollect.stages import in_conversation
 from recollect.types import Candidate, Query, Scope
 from recollect.types.search import Pool

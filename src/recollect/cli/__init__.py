@@ -164,10 +164,10 @@ def _without_command(context: click.Context) -> None:
         echo(context.get_help())
         return
     from recollect.cli.flags import open_memory
-    from recollect.cli.interactive import run
+    from recollect.cli.interactive import SearchScreen
 
     with open_memory({}, {}, reads=True) as memory:
-        run(memory)
+        SearchScreen(memory).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one return for each way to end)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.cli.terminal import counted, notice, plain
+from recollect.disk import own_folder
 from recollect.errors import UnknownRecord, UsageError
 
 if TYPE_CHECKING:
@@ -91,13 +92,11 @@ def note_other_scopes(memory: Memory, where: Filter) -> None:
 
 def _file(memory: Memory) -> Path:
     """The file of a store; its place may hold a password, so only a hash of it is the name."""
-    import platformdirs
-
     from recollect.stores import kind_of
 
     place = memory.settings.place
     digest = hashlib.blake2b(kind_of(place).absolute(place).encode(errors="surrogatepass"), digest_size=12).hexdigest()
-    return Path(platformdirs.user_state_dir("recollect")) / "answers" / f"{digest}.json"
+    return own_folder("state") / "answers" / f"{digest}.json"
 
 
 def _read(file: Path) -> dict[str, list[str]]:

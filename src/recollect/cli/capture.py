@@ -17,7 +17,7 @@ import click
 from recollect import process
 from recollect.cli.flags import common, common_options, load_settings, open_memory
 from recollect.cli.terminal import echo, notice, plain
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder
 from recollect.errors import RecollectError, UsageError
 from recollect.options import SCOPE_PARTS
 
@@ -60,17 +60,10 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     from recollect.config import has_secret
     from recollect.integrations import hooks
 
-    words = hooks.command()
-    features: dict[str, Any] = {"recall": recall, "capture": capture, "more": () if facts else ("--no-facts",)}
-    settings: dict[str, Any] = {}
-    if program == hooks.OPENCODE:
-        path, events = hooks.opencode_plugin(), [name for name in ("recall", "capture") if features[name]]
-        text = hooks.opencode_text(words, list(_flags(options)), **features)
-    else:
-        path = hooks.PROGRAMS[program].path
-        entries = hooks.entries(hooks.PROGRAMS[program], words, list(_flags(options)), **features)
-        events, settings = list(entries), hooks.installed(hooks.PROGRAMS[program], entries)
-        text = hooks.as_text(settings)
+    words, more = hooks.command(), () if facts else ("--no-facts",)
+    path, text, events, plugin = hooks.plan(
+        program, words, list(_flags(options)), recall=recall, capture=capture, more=more
+    )
     if only_print:
         echo(text.rstrip("\n"))
         return
@@ -78,7 +71,7 @@ def install(program: str, *, capture: bool, recall: bool, facts: bool, only_prin
     notice(f"wrote {plain(str(path))}: {', '.join(events)}")
     if words != ["recollect"]:
         notice(f"the hooks run {plain(words[0])}: `recollect` on the PATH of {program} may be missing or another one")
-    if recall and (plugin := hooks.plugin_of(settings)):
+    if recall and plugin:
         notice(
             f"the plugin {plain(plugin)} recalls at each prompt, too, with its own flags: install with --no-recall,"
             f" or run `claude plugin disable {plain(plugin)}`"
@@ -103,20 +96,18 @@ def uninstall(program: str, only_print: bool) -> int:
     """Remove the hooks of Recollect from the settings of PROGRAM. What was stored stays."""
     from recollect.integrations import hooks
 
-    own_file = program == hooks.OPENCODE
-    path = hooks.opencode_plugin() if own_file else hooks.PROGRAMS[program].path
-    text = "" if own_file else hooks.as_text(hooks.installed(hooks.PROGRAMS[program], {}))
+    path, text, *_ = hooks.plan(program)
     if only_print:
         echo(text.rstrip("\n"))
     elif not path.exists():
         notice(f"there is no {plain(str(path))}")
         return 1
-    elif own_file:
-        path.unlink()
-        notice(f"removed {plain(str(path))}")
-    else:
+    elif text:
         hooks.write(path, text)
         notice(f"wrote {plain(str(path))}")
+    else:
+        path.unlink()
+        notice(f"removed {plain(str(path))}")
     return 0
 
 
@@ -233,9 +224,7 @@ def _alone(transcript: Path) -> Iterator[None]:
 
 
 def _folder() -> Path:
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("recollect")) / "captured"
+    return own_folder("cache") / "captured"
 
 
 def _log(message: str) -> None:

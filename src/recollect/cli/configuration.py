@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +128,7 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
     if show_list:
         if path or revoke:
             raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
-        rows = []
-        for name, digest in sorted(TrustedFiles().all().items()):
-            try:
-                file = read_project_file(Path(name))
-                state = "gone" if file is None else "trusted" if file.digest == digest else "changed"
-            except ConfigError:
-                state = "changed"
-            rows.append((state, name))
+        rows = [(_trust_of(name, digest), name) for name, digest in sorted(TrustedFiles().all().items())]
         document = [{"path": path, "state": state} for state, path in rows]
         emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
         return
@@ -152,15 +146,26 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
         raise UsageError(f"there is no file {project_path(path)}", hint="name a file or its folder")
     values = {name: value for name, (value, _) in read_project(file).items()}
     TrustedFiles().add(file)
+    sets = {"path": str(file.path), "sha256": file.digest, "sets": values}
+    emit(as_json, sets, lambda: _print_trusted(file.path, values))
 
-    def show() -> None:
-        echo(f"{plain(str(file.path))} {'sets:' if values else 'sets nothing'}")
-        effects = {f"scope.{part}": f"commands in this folder read and write the records of this {part}"
-                   for part in SCOPE_PARTS}  # fmt: skip
-        print_table([(f"  {name}", as_text(value), effects.get(name, "")) for name, value in values.items()])
-        notice("trusted until its content changes; `recollect trust --revoke` ends that")
 
-    emit(as_json, {"path": str(file.path), "sha256": file.digest, "sets": values}, show)
+def _trust_of(name: str, digest: str) -> str:
+    """Whether a trusted file is still as it was."""
+    try:
+        file = read_project_file(Path(name))
+    except ConfigError:
+        return "changed"
+    return "gone" if file is None else "trusted" if file.digest == digest else "changed"
+
+
+def _print_trusted(path: Path, values: Mapping[str, object]) -> None:
+    echo(f"{plain(str(path))} {'sets:' if values else 'sets nothing'}")
+    effects = {
+        f"scope.{part}": f"commands in this folder read and write the records of this {part}" for part in SCOPE_PARTS
+    }
+    print_table([(f"  {name}", as_text(value), effects.get(name, "")) for name, value in values.items()])
+    notice("trusted until its content changes; `recollect trust --revoke` ends that")
 
 
 @click.group()

@@ -203,16 +203,18 @@ def forget(ids: tuple[str, ...], purge: bool, confirm: bool, as_json: bool, **op
     Without an ID, roll back what the flags name: the facts are forgotten, and records that they superseded are
     current again. Without --confirm, the facts are only shown.
     """
-    named = {name: options[name] for name in ("origin", "author", "author_session", "since", "until") if options[name]}
-    if bool(ids) == bool(named):
+    filters = {
+        name: options[name] for name in ("origin", "author", "author_session", "since", "until") if options[name]
+    }
+    if bool(ids) == bool(filters):
         by = "by ID, or by --origin, --author, --author-session, --since and --until"
         raise UsageError(f"name records either {by}", hint="nothing was changed; recollect forget --help")
-    with open_memory(options, reads=bool(named) and not confirm) as memory:
-        if named:
-            rollback = memory.roll_back(**named, purge=purge, confirm=confirm)
+    with open_memory(options, reads=bool(filters) and not confirm) as memory:
+        if filters:
+            rollback = memory.roll_back(**filters, purge=purge, confirm=confirm)
         else:
             forgotten = _forget(memory, ids, purge)
-    if named:
+    if filters:
         emit(as_json, rollback_dict(rollback), lambda: _print_rollback(rollback))
     else:
         verb = "purged" if purge else "forgot"

@@ -102,9 +102,9 @@ def complete(words: Callable[[], Iterable[str]], *, many: bool = False) -> Compl
     return completions
 
 
-def complete_option(name: str, *, many: bool = False) -> Completer | None:
-    """Complete the value of a search option, if it has known words."""
-    return _completer(_OPTIONS[name], many=many)
+def complete_option(name: str) -> Completer | None:
+    """Complete several values of a search option, if it has known words."""
+    return _completer(_OPTIONS[name], many=True)
 
 
 def _completer(option: Option, *, many: bool = False) -> Completer | None:

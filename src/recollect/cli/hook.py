@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from recollect.cli.flags import common_options, filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder
 from recollect.types import Record
 
 BUDGET_MS = 2000.0  # time from the start of the command until the search must have answered
@@ -57,10 +57,8 @@ class SessionState:
     @property
     def place(self) -> Path:
         """The file of the state. Its name does not reveal the session."""
-        from platformdirs import user_cache_dir
-
         name = blake2b(self.session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        return Path(user_cache_dir("recollect")) / "recalled" / name
+        return own_folder("cache") / "recalled" / name
 
     @classmethod
     def of(cls, session: str) -> SessionState:

@@ -102,7 +102,7 @@ def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | Non
     """
     from recollect.memory.filling import fill
 
-    lacking = memory.embeddings.lacking()  # fetches a model that is not here
+    lacking = memory.embeddings.missing_count()  # fetches a model that is not here
     if wait is None:
         wait = lacking < MANY_VECTORS or not sys.stderr.isatty()
     if wait or not lacking or memory.settings.place == ":memory:":
@@ -211,7 +211,7 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
 
 def _keep_up(memory: Memory, vectors: FillingThread) -> int:
     """Compute a few missing vectors and return how many; leave many to the thread, so that the watch goes on."""
-    if not vectors.running and memory.embeddings.lacking() < MANY_VECTORS:
+    if not vectors.running and memory.embeddings.missing_count() < MANY_VECTORS:
         return memory.embed(move=False, progress=progress("embedding"))
     vectors.begin()
     return 0
@@ -368,8 +368,8 @@ def embed(background: bool, detached: bool, as_json: bool, **options: Any) -> No
     with open_memory(options) as memory:
         if not move:
             announce_model(memory)
-            memory.embeddings.lacking()  # an error is shown now
-        elif background and not memory.embeddings.answers() and (moving := memory.embeddings.move()):
+            memory.embeddings.missing_count()  # an error is shown now
+        elif background and not memory.embeddings.is_active() and (moving := memory.embeddings.move_notice()):
             notice(moving)
         if background:
             pid = _start_filling(memory, options, move=move)

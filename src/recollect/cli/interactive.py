@@ -122,8 +122,3 @@ def _row(rank: int, result: Result) -> Content:
     about = "  ".join(part for part in (where(result.record) or result.record.kind, ranks) if part)
     title = Content.styled(f"{rank:2}. {plain(name_of(result.record))}", "bold")
     return Content.assemble(title, "\n    ", Content.styled(plain(about), "dim"))
-
-
-def run(memory: Memory) -> None:
-    """Search until the user leaves."""
-    SearchScreen(memory).run()

@@ -67,7 +67,7 @@ def status(egress: bool, as_json: bool, **options: Any) -> None:
 
 
 def _if_missing(place: str) -> dict[str, Any]:
-    """The place and size of a store that is not there, instead of those of the empty one that stands in for it."""
+    """The configured place and size 0, for a store that does not exist yet."""
     from recollect.stores import kind_of
 
     kind = kind_of(place)
@@ -80,20 +80,20 @@ def _show_egress(options: Mapping[str, Any], as_json: bool) -> None:
     from recollect.network.addresses import offline
     from recollect.network.calls import contacts, ledger_file
 
-    made, possible = contacts(), reach(load_settings(options).settings)
+    actual, possible = contacts(), reach(load_settings(options).settings)
     value = {
         "offline": offline(),
         "file": str(ledger_file()),
-        "contacted": [row.as_dict() for row in made],
+        "contacted": [row.as_dict() for row in actual],
         "can_contact": [row.as_dict() for row in possible],
     }
-    emit(as_json, value, lambda: _print_egress(made, possible, now_offline=offline()))
+    emit(as_json, value, lambda: _print_egress(actual, possible, now_offline=offline()))
 
 
-def _print_egress(made: Sequence[Contact], possible: Sequence[Reach], *, now_offline: bool) -> None:
+def _print_egress(actual: Sequence[Contact], possible: Sequence[Reach], *, now_offline: bool) -> None:
     from recollect.network.addresses import is_local
 
-    calls = [(_place(row.host, row.local), row.purpose, counted(row.calls, "call"), *_traffic(row)) for row in made]
+    calls = [(_place(row.host, row.local), row.purpose, counted(row.calls, "call"), *_traffic(row)) for row in actual]
     reasons = [
         (
             _place(row.host, is_local(row.host)),

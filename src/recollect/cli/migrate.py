@@ -107,10 +107,10 @@ def _chosen(memory: Memory, options: Mapping[str, Any]) -> tuple[list[Migration]
 
 def _migrate(memory: Memory, steps: Sequence[Migration], options: Mapping[str, Any]) -> list[Outcome]:
     """Make one migration after the other, until one is not switched to."""
-    from recollect.memory.filling import alone
+    from recollect.memory.filling import exclusive
 
     outcomes: list[Outcome] = []
-    with alone(memory) as reported:
+    with exclusive(memory) as reported:
         for step in steps:
             outcomes.append(_one(memory, step, options, lambda label: reported(progress(label))))
             if not outcomes[-1].switched:
@@ -176,13 +176,13 @@ def _drop(embedder: str) -> str:
 
 
 def _abandon(memory: Memory, embedder: str | None, as_json: bool, *, dry_run: bool) -> int:
-    from recollect.memory.filling import alone
+    from recollect.memory.filling import exclusive
     from recollect.memory.migration import abandon, unused
 
     if dry_run:
         spaces = {one: count for one, count in unused(memory).items() if embedder in (None, one.embedder)}
     else:
-        with alone(memory):
+        with exclusive(memory):
             spaces = abandon(memory, embedder)
     rows = [{"embedder": one.embedder, "vectors": count} for one, count in spaces.items()]
     verb = "would be deleted" if dry_run else "deleted"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.flags import common, json_flag, open_memory, scheduled_backups
+from recollect.cli.hook import end_after
 from recollect.cli.terminal import emit, notice, plain, plain_text, print_table
 from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package
@@ -233,9 +234,7 @@ def _close_and_exit(memory: Memory) -> None:
     """Close the memory and end the process, since the thread that reads standard input cannot be interrupted."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    deadline = threading.Timer(GRACE_SECONDS, os._exit, (0,))
-    deadline.daemon = True
-    deadline.start()
+    end_after(GRACE_SECONDS)
     # A call may be in the store: its transaction is committed or rolled back, and nobody reads its notices.
     with contextlib.suppress(Exception), contextlib.redirect_stderr(None):
         memory.close()

@@ -246,7 +246,7 @@ def _results(values: Values) -> Iterator[Row]:
 
 
 def _provider(provider: str | None, model: str | None, section: str, elsewhere: bool) -> Iterator[Mapped | Ignored]:
-    """The same embedding model where Recollect asks it in the same place; otherwise what to write."""
+    """The embedder setting, if Recollect reaches the same model; otherwise advice."""
     spec = None
     if not elsewhere and "${" not in f"{provider}{model}":  # OpenClaw puts a variable of its environment there
         match provider:

@@ -15,7 +15,7 @@ from recollect.config.sources import SourceSettings, read_sources
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder, write_private
 from recollect.errors import ConfigError, FailedError
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope
@@ -123,7 +123,7 @@ OTHER_VARIABLES = (  # no settings; they are read elsewhere
 )  # fmt: skip
 
 MOST_BYTES = 1024 * 1024  # a larger settings file is not read
-MOST_PARTS = 16  # of a dotted name; no setting has more than three, and the parser takes the square of it in time
+MOST_PARTS = 16  # of a dotted name; no setting has more than three, and parsing time grows with its square
 MOST_SHOWN = 80  # characters of an unknown name that an error shows
 A_FLAG = "a flag"  # the origin of a setting that a flag gives
 
@@ -204,16 +204,12 @@ def variables() -> dict[str, str]:
 
 def default_store() -> Path:
     """The store that is used when none is named."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
+    return own_folder("data") / "memory.db"
 
 
 def user_file() -> Path:
     """The path of the user's own settings file."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("recollect")) / "config.toml"
+    return own_folder("config") / "config.toml"
 
 
 @cache
@@ -322,7 +318,6 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
     import tomllib
 
     from recollect.config.toml import set_values
-    from recollect.disk import write_private
 
     try:
         target = at_home(path).resolve()

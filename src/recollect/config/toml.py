@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _PIECE = re.compile(
@@ -23,37 +23,45 @@ def lines(text: str) -> dict[str, int]:
     numbers: dict[str, int] = {}
     counts: Counter[str] = Counter()
     table = key = ""
-    number, fresh, open_brackets = 1, True, ""
-    source = text.split("\n")
-    for piece in _PIECE.findall(text):
-        line = source[number - 1]
-        if fresh and piece.strip() and piece[0] != "#":  # the start of a header or a setting
-            fresh, tables = False, 0
-            if header := _TABLE.match(line):
-                name = _bare(header[2])
-                counts[name] += header[1] == "[["
-                table = key = _numbered(name, counts)
-                numbers.setdefault(table, number)
-            elif setting := _KEY.match(line):
-                key = opens = f"{table}.{_bare(setting[1])}".lstrip(".")
-                while opens not in numbers and opens != table:  # a dotted key also opens the tables above it
-                    numbers[opens] = number
-                    opens = opens.rpartition(".")[0]
-        if piece == "\n":
-            fresh = not open_brackets
-        elif piece in ("]", "}"):
-            open_brackets = open_brackets[:-1]
-        elif piece in ("[", "{"):
-            if piece == "{" and open_brackets == "[":  # a table inside a list, on any line
-                numbers.setdefault(f"{key}.{tables}", number)
-                tables += 1
-            open_brackets += piece
-        number += piece.count("\n")
+    for number, line, tables in _statements(text):
+        if header := _TABLE.match(line):
+            name = _bare(header[2])
+            counts[name] += header[1] == "[["
+            table = key = _numbered(name, counts)
+            numbers.setdefault(table, number)
+        elif setting := _KEY.match(line):
+            key = opens = f"{table}.{_bare(setting[1])}".lstrip(".")
+            while opens not in numbers and opens != table:  # a dotted key also opens the tables above it
+                numbers[opens] = number
+                opens = opens.rpartition(".")[0]
+        for place, start in enumerate(tables):
+            numbers.setdefault(f"{key}.{place}", start)
     return numbers
 
 
+def _statements(text: str) -> Iterator[tuple[int, str, list[int]]]:
+    """Each header and setting: the number of its first line, that line, and the lines of the tables in its list."""
+    source, number, open_brackets = text.split("\n"), 1, ""
+    start, tables = 0, list[int]()  # a start of 0: between two statements
+    for piece in _PIECE.findall(text):
+        if not start and piece.strip() and piece[0] != "#":
+            start, tables = number, []
+        if piece == "\n" and start and not open_brackets:
+            yield start, source[start - 1], tables
+            start = 0
+        elif piece in ("]", "}"):
+            open_brackets = open_brackets[:-1]
+        elif piece in ("[", "{"):
+            if piece == "{" and open_brackets == "[":
+                tables.append(number)
+            open_brackets += piece
+        number += piece.count("\n")
+    if start:
+        yield start, source[start - 1], tables
+
+
 def most_parts(text: str) -> int:
-    """The parts of the longest dotted name, or slightly more, also in invalid text; parsing takes the square of it."""
+    """The parts of the longest dotted name, or a few more, also in invalid text; parsing time grows with its square."""
     most = dots = 0
     for piece in _PIECE.findall(text):
         if piece in ("\n", "[", "]", "{", "}"):

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from recollect.disk import own_folder, write_private
 from recollect.errors import UPGRADE, ConfigError, file_errors
 
 PROJECT_FILE = "recollect.toml"
@@ -64,9 +65,7 @@ class TrustedFiles:
     """The list of trusted files, stored in the user's data folder."""
 
     def __init__(self) -> None:
-        import platformdirs
-
-        self.path = Path(platformdirs.user_data_dir("recollect")) / "trusted.json"
+        self.path = own_folder("data") / "trusted.json"
 
     def all(self) -> dict[str, str]:
         """Path → SHA-256 of every trusted file."""
@@ -101,8 +100,6 @@ class TrustedFiles:
 
     def _change(self, path: str, added: dict[str, str]) -> bool:
         from filelock import FileLock
-
-        from recollect.disk import write_private
 
         with file_errors(self.path, hint="check the folder"):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

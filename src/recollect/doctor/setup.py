@@ -8,7 +8,7 @@ import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -221,35 +221,42 @@ def _background(setup: Setup) -> Iterator[Finding]:
 def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
     """Whether the indexed files and their folders are still there, and unchanged."""
     known = {path: state for root in opened.files.roots() for path, state in opened.files.known(root).items()}
-    states = known.values()
-    if gone := sorted(root for root in {state.root for state in states} if not Path(root).exists()):
-        count, folder = sum(state.root in gone for state in states), shlex.quote(gone[0])
-        folders = ", ".join(gone[:NAMED]) + (" …" if len(gone) > NAMED else "")
-        if shared:
-            yield Finding("files", "note", f"{count:,} are in folders that are not on this machine: {folders}")
-        else:
-            mend = f"recollect folders rename {folder} NEW{flags}, or recollect folders remove {folder}{flags}"
-            yield Finding("files", "warning", f"{count:,} are in folders that are gone: {folders}", mend)
-    near = [state for state in states if state.root not in gone]
-    stale = [(mark, state.root) for state in near if (mark := freshness(state.path, state)) != "fresh"]
-    if stale:
-        counts = Counter(mark for mark, _ in stale)
-        summary = " and ".join(f"{count:,} {mark}" for mark, count in sorted(counts.items()))
-        roots = list(dict.fromkeys(root for _, root in stale))
-        where = shlex.join(roots[:NAMED]) + (" …" if len(roots) > NAMED else "")
-        # Without the flags for their tags and scope the files would be indexed as others.
-        facets = opened.facets(replace(EVERYTHING, kinds=("chunk",)))
-        same = ", with the flags that it was indexed with" if facets["tags"] or any(facets["scopes"]) else ""
-        message = f"{summary} since they were indexed, of {len(near):,}"
-        yield Finding("files", "warning", message, f"recollect index {where}{flags}{same}")
+    gone = sorted(root for root in {state.root for state in known.values()} if not Path(root).exists())
+    near = [state for state in known.values() if state.root not in gone]
+    if gone:
+        yield _gone_folders(gone, len(known) - len(near), flags, shared=shared)
+    if stale := [(mark, state.root) for state in near if (mark := freshness(state.path, state)) != "fresh"]:
+        yield _stale_files(opened, stale, len(near), flags)
     elif near:
         indexed = sum(not state.problem for state in near)
         yield Finding("files", "ok", f"all {indexed:,} are unchanged since they were indexed")
-    elif not states:
+    elif not known:
         yield Finding("files", "ok", "no folder is mirrored")
     if older := sum(outdated(opened.files).values()):
         message = f"up to {older:,} were cut into chunks by the rules of an older release"
         yield Finding("files", "note", message, f"recollect migrate --chunks --evaluate{flags}")
+
+
+def _gone_folders(gone: Sequence[str], count: int, flags: str, *, shared: bool) -> Finding:
+    folders = ", ".join(gone[:NAMED]) + (" …" if len(gone) > NAMED else "")
+    if shared:
+        return Finding("files", "note", f"{count:,} are in folders that are not on this machine: {folders}")
+    folder = shlex.quote(gone[0])
+    mend = f"recollect folders rename {folder} NEW{flags}, or recollect folders remove {folder}{flags}"
+    return Finding("files", "warning", f"{count:,} are in folders that are gone: {folders}", mend)
+
+
+def _stale_files(opened: Store, stale: Sequence[tuple[str, str]], among: int, flags: str) -> Finding:
+    """The finding for files that are not as they were indexed, each given as its state and its folder."""
+    counts = Counter(mark for mark, _ in stale)
+    summary = " and ".join(f"{count:,} {mark}" for mark, count in sorted(counts.items()))
+    roots = list(dict.fromkeys(root for _, root in stale))
+    where = shlex.join(roots[:NAMED]) + (" …" if len(roots) > NAMED else "")
+    # Without the flags for their tags and scope the files would be indexed as others.
+    facets = opened.facets(replace(EVERYTHING, kinds=("chunk",)))
+    same = ", with the flags that it was indexed with" if facets["tags"] or any(facets["scopes"]) else ""
+    message = f"{summary} since they were indexed, of {among:,}"
+    return Finding("files", "warning", message, f"recollect index {where}{flags}{same}")
 
 
 def disk(setup: Setup) -> Iterator[Finding]:

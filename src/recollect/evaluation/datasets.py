@@ -244,6 +244,11 @@ def json_object(line: str | bytes, place: str, form: str) -> dict[str, Any]:
     return row
 
 
+def read_json(path: Path, hint: str) -> dict[str, Any]:
+    """Read a file that holds one JSON object, or raise an error with the hint."""
+    return json_object("\n".join(line for _, line in lines(path)), str(path), hint)
+
+
 def _id(row: Mapping[str, Any], place: str, form: str) -> str:
     key = row.get("_id", row.get("id"))
     if isinstance(key, int) and not isinstance(key, bool):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.config.sources import RETRIEVERS
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_documents
 from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
@@ -37,7 +37,7 @@ MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 def place_of(dataset: Dataset, settings: Settings) -> str:
     """Name the store's file. Each embedding model and each language has its own, and so has a set as files."""
     parts = ["files"] if dataset.as_files else ["turns"] if any(map(_conversation_of, dataset.corpus)) else []
-    parts += [settings.embedder] if settings.embedder not in ("none", "arctic-embed-s") else []  # nor had older files
+    parts += [settings.embedder] if settings.embedder != "none" else []
     parts += [settings.language] if settings.language not in (None, "english") else []
     return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *parts)) + ".db"
 
@@ -54,10 +54,8 @@ def open_corpus(
 
     `opening` holds further arguments of `Memory.open`. External sources are left out, since they do not hold the set.
     """
-    import platformdirs
-
     settings = replace(settings or Settings(), sources=())
-    place = (folder or Path(platformdirs.user_cache_dir("recollect")) / "eval") / place_of(dataset, settings)
+    place = (folder or own_folder("cache") / "eval") / place_of(dataset, settings)
     announce = opening.get("announce", lambda _: None)
     with Memory.open(place, embedder="none", settings=Settings(language=settings.language)) as plain:
         if dataset.as_files:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.errors import UsageError
 from recollect.registry import missing_package
-from recollect.types import Answer, Query
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,16 +36,8 @@ def deepest(measures: Iterable[str]) -> int:
     return max((int(cutoff) for measure in measures for cutoff in re.findall(r"@(\d+)$", measure)), default=0)
 
 
-def rank_all(search: Callable[[Query], Answer], queries: Mapping[str, str], *, depth: int) -> Run:
-    """Search for every question. The score is 1 / rank, so that a library cannot reorder equal scores."""
-    return {
-        key: by_place(result.record.id for result in search(Query(text, limit=depth)).results)
-        for key, text in queries.items()
-    }
-
-
 def by_place(documents: Iterable[str]) -> dict[str, float]:
-    """Score documents by 1 / rank; a document that occurs twice keeps its better rank."""
+    """Score documents by 1 / rank, which no library reorders; a document that occurs twice keeps its better rank."""
     return {document: 1.0 / rank for rank, document in enumerate(dict.fromkeys(documents), 1)}
 
 
@@ -200,6 +191,13 @@ def noticeable(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float 
     rarest = int((1 - LEVEL) * (PERMUTATIONS + 1)) - 1  # draws that may be as extreme
     edge = float(sorted(_swapped(moved))[-rarest - 1])
     return edge / len(gains) if edge < abs(moved).sum() - ROUNDING else None
+
+
+def check_fall(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, Any]:
+    """Compare a measure after and before a change, as JSON; `fell` says whether it is significantly lower."""
+    comparison = compare(after, before)
+    fell = comparison.difference.mean < 0 and comparison.significant
+    return {"noticeable": noticeable(after, before), "fell": fell, **asdict(comparison)}
 
 
 def _gains(ours: Mapping[str, float], theirs: Mapping[str, float]) -> NDArray[np.float64]:

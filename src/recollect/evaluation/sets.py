@@ -14,7 +14,7 @@ from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import UsageError, file_errors
 from recollect.evaluation import questions
-from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_qrels, write_lines
+from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_json, read_qrels, write_lines
 from recollect.evaluation.prose import LEAKS, MOST, Leak, leak_table, target_of
 from recollect.evaluation.questions import KINDS, SPLITS, SetQuestion, VisibleRecords
 from recollect.evaluation.recording import Bars
@@ -110,9 +110,7 @@ def make_set(
     records = VisibleRecords(memory, options.filters, bars("reading"))
     masked = MaskedRecords(records.listed) if options.masked else None
     missing = max(0, options.count - len(old))
-    half = min((options.count + 1) // 2, missing)
-    used = {line.metadata.get("record") for line in old if line.kind == "paraphrase"}
-    sent = records.to_send(half, used, options.seed) if options.llm else []
+    sent = _records_to_send(records, old, missing, options) if options.llm else []
     llm = open_llm(memory.settings.llm) if options.llm else None
     paraphraser = questions.Paraphraser(llm, memory.store.notes, records.vocabulary) if llm else None
     if llm and paraphraser and not plan:
@@ -120,18 +118,18 @@ def make_set(
         paraphrases = paraphraser(sent, [line.row["text"] for line in old], bars("asking"))
     else:
         paraphrases = [SetQuestion(one.id, "paraphrase", target_of(one), one.id) for one in sent]
+
+    def is_new(question: SetQuestion) -> bool:
+        return question.id not in known and not (masked and masked.without(question) is None)
+
     extracted = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
-    first, rest = (
-        [one for one in group if one.id not in known and not (masked and masked.without(one) is None)]
-        for group in (paraphrases, extracted)
-    )
+    first, rest = list(filter(is_new, paraphrases)), list(filter(is_new, extracted))
     entries = questions.in_order([*first, *questions.choose(rest, missing - len(first), options.seed)])
     if masked and not plan:
         entries = list(masked.mask(entries))
     every = [*old, *map(_line, entries)]
-    sides = {split: sum(line.split == split for line in every) for split in SPLITS}
-    kinds = Counter(sorted((line.kind for line in every), key=lambda kind: (*KINDS, kind).index(kind)))
-    report = {"folder": str(folder), "sides": sides, "kinds": dict(kinds), "added": len(entries)}
+    sides, kinds = _counts(every)
+    report = {"folder": str(folder), "sides": sides, "kinds": kinds, "added": len(entries)}
     if plan:
         costs = {"calls": len(sent), "tokens": questions.count_tokens(sent)}
         return {**report, **costs, "leakage": [], "warnings": []}
@@ -146,6 +144,22 @@ def make_set(
     calls, rejected = (paraphraser.calls, paraphraser.rejected) if paraphraser else (0, {})
     warnings = _warnings(records, options, every, rows, rejected)
     return {**report, "calls": calls, "tokens": 0, "leakage": rows, "warnings": warnings}
+
+
+def _records_to_send(
+    records: VisibleRecords, old: Sequence[_Line], missing: int, options: SetOptions
+) -> Sequence[Record]:
+    """The records that a language model paraphrases: half of the questions are made of them, of each record one."""
+    half = min((options.count + 1) // 2, missing)
+    used = {line.metadata.get("record") for line in old if line.kind == "paraphrase"}
+    return records.to_send(half, used, options.seed)
+
+
+def _counts(lines: Sequence[_Line]) -> tuple[dict[str, int], dict[str, int]]:
+    """How many questions each split and each kind has."""
+    sides = {split: sum(line.split == split for line in lines) for split in SPLITS}
+    kinds = Counter(sorted((line.kind for line in lines), key=lambda kind: (*KINDS, kind).index(kind)))
+    return sides, dict(kinds)
 
 
 def _origin(records: VisibleRecords, options: SetOptions) -> dict[str, Any]:
@@ -291,7 +305,7 @@ def _existing(folder: Path, options: SetOptions) -> tuple[list[_Line], Mapping[s
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    manifest = json_object("\n".join(line for _, line in lines(path)), str(path), OTHER_FOLDER)
+    manifest = read_json(path, OTHER_FOLDER)
     if manifest.get("made_by") != MADE_BY or manifest.get("format") != FORMAT:
         raise UsageError(f"{path} was not made by this version of make-set", hint=OTHER_FOLDER)
     return manifest

@@ -12,7 +12,7 @@ from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation import scoring
-from recollect.evaluation.datasets import Dataset, fingerprint_of, json_object, lines
+from recollect.evaluation.datasets import Dataset, fingerprint_of, read_json
 from recollect.evaluation.recording import AS_WRITTEN, LIMIT, Bars, OpenSet, Options, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
@@ -255,7 +255,7 @@ def _warnings(
 def read_report(path: Path) -> dict[str, Any]:
     """Read a saved report, and check the parts that the gate uses."""
     hint = "make it again: eval run … --save FILE"
-    report = json_object("\n".join(line for _, line in lines(path)), str(path), hint)
+    report = read_json(path, hint)
     try:
         values = [value for system in report["systems"].values() for of in system["per_query"].values()
                   for value in of.values()]  # fmt: skip
@@ -322,11 +322,8 @@ def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, 
             if before.keys() != after.keys() or not before:
                 message = f"{system} has values of {measure} for other questions than before"
                 raise UsageError(message, hint=NEW_BASELINE)
-            comparison = compare(after, before)
             means = {"before": fmean(before.values()), "after": fmean(after.values())}
-            fell = comparison.difference.mean < 0 and comparison.significant
-            edge = {"noticeable": scoring.noticeable(after, before), "fell": fell}
-            checks.append({"system": system, "measure": measure, **means, **edge, **asdict(comparison)})
+            checks.append({"system": system, "measure": measure, **means, **scoring.check_fall(after, before)})
     if not checks:
         contents = "; ".join(f"{name}: {', '.join(body['per_query'])}" for name, body in baseline["systems"].items())
         message = f"the two reports have no measure of one system in common (baseline: {contents})"

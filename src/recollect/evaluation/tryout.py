@@ -16,7 +16,7 @@ from recollect.errors import UsageError
 from recollect.evaluation import questions
 from recollect.evaluation.datasets import Dataset, fingerprint, judged_documents, read_dataset
 from recollect.evaluation.recording import LIMIT, Bars, record_set
-from recollect.evaluation.scoring import compare, estimate, evaluate, noticeable, parse_measures
+from recollect.evaluation.scoring import check_fall, estimate, evaluate, parse_measures
 from recollect.evaluation.tuning import FEWEST
 from recollect.memory import Memory
 from recollect.memory.embeddings import unconfigured_model
@@ -55,7 +55,7 @@ def questions_for(memory: Memory, folder: Path | None, bars: Bars = lambda _: No
     """The questions of a set for this store; without a folder, questions that are made of its records."""
     parse_measures(MEASURES)  # a missing package is reported before anything is computed
     if folder is None:
-        return _made(memory, bars)
+        return _questions_from_store(memory, bars)
     if (folder / "corpus.jsonl").is_file():
         raise UsageError(f"{folder} has a corpus of its own, so it says nothing about your store", hint=OWN_SET)
     if not (folder / "queries.jsonl").is_file():
@@ -95,7 +95,7 @@ def try_out(
     return SideBySide(dataset.name, len(dataset.queries), measures, notes)
 
 
-def _made(memory: Memory, bars: Bars) -> Dataset:
+def _questions_from_store(memory: Memory, bars: Bars) -> Dataset:
     try:
         records = questions.VisibleRecords(memory, {}, bars("reading"))
     except UsageError:  # there is no record
@@ -142,11 +142,5 @@ def _measured(memory: Memory, dataset: Dataset, progress: Any) -> tuple[Values, 
 
 
 def _compared(old: Mapping[str, float], new: Mapping[str, float]) -> dict[str, Any]:
-    comparison = compare(new, old)
-    return {
-        "old": asdict(estimate(list(old.values()))),
-        "new": asdict(estimate(list(new.values()))),
-        **asdict(comparison),
-        "noticeable": noticeable(new, old),
-        "fell": comparison.difference.mean < 0 and comparison.significant,
-    }
+    means = {name: asdict(estimate(list(values.values()))) for name, values in (("old", old), ("new", new))}
+    return {**means, **check_fall(new, old)}

@@ -8,7 +8,7 @@ import json
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -107,17 +107,24 @@ def _chat_file(name: str, stem: str, stream: IO[bytes], format_: str | None) -> 
 
 
 def _conversations(file: ChatFile, stem: str, stream: IO[bytes]) -> Iterator[Conversation]:
+    values = peeked(stream, file, _recognise, UNKNOWN)
+    if file.format:
+        yield from FORMATS[file.format].read(values, stem, file.skip)
+
+
+def peeked(
+    stream: IO[bytes], file: ChatFile, recognise: Callable[[Sequence[Mapping[str, Any]]], str], unknown: str
+) -> Iterator[dict[str, Any]]:
+    """The values of a file. If its format was not named, the first ones tell; `unknown` is noted if they do not."""
     values = json_values(stream, file)
     head = list(islice(values, PEEKED))
     file.format = file.format or recognise(head)
-    if not file.format:
-        if not file.skipped:
-            file.skip(UNKNOWN if head else "empty")
-        return
-    yield from FORMATS[file.format].read(chain(head, values), stem, file.skip)
+    if not file.format and not file.skipped:
+        file.skip(unknown if head else "empty")
+    return chain(head, values)
 
 
-def recognise(values: Iterable[Mapping[str, Any]]) -> str:
+def _recognise(values: Iterable[Mapping[str, Any]]) -> str:
     """The format of the first value that has a known one; empty if no value has."""
     return next((name for value in values for name, format_ in FORMATS.items() if format_.matches(value)), "")
 

@@ -51,12 +51,12 @@ _Rules: TypeAlias = tuple[tuple[Globs, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read: its path, the root it was found below, and its stat. One that was `named` may hold secrets."""
+    """A file to read: its path, the root it was found below, and its stat. An `explicit` one may hold secrets."""
 
     path: str
     root: str
     stat: os.stat_result
-    named: bool = False
+    explicit: bool = False  # the user named this file
 
 
 @dataclass(slots=True)
@@ -83,22 +83,22 @@ class Walk:
         refused = next((part for part in (path, *map(str, Path(path).parents)) if part in self.refused), None)
         return None if refused is None else self.skipped.get(refused, "")
 
-    def add(self, entry: Path | os.DirEntry[str], root: Path, *, named: bool = False) -> None:
-        """Take in a file, unless it is binary, empty or too large, or may hold secrets and was not `named`."""
+    def add(self, entry: Path | os.DirEntry[str], root: Path, *, explicit: bool = False) -> None:
+        """Take in a file, unless it is binary, empty or too large, or may hold secrets and is not `explicit`."""
         path = os.fspath(entry)
         try:
             state = entry.stat(follow_symlinks=False)
         except OSError as error:
             self.skipped[path] = reason_of(error)
             return
-        secret = MAY_HOLD_SECRETS if may_hold_secrets(entry.name) and not named else ""
+        secret = MAY_HOLD_SECRETS if may_hold_secrets(entry.name) and not explicit else ""
         kind = kind_of(entry.name)
         if reason := secret or _unfit(entry.name, state):
             self.refuse(path, reason)
         elif kind and kind.missing:  # what is indexed of it stays
             self.skipped[path] = kind.missing
         else:
-            self.files.append(FoundFile(path, str(root), state, named))
+            self.files.append(FoundFile(path, str(root), state, explicit))
 
 
 class PatternSelection:
@@ -170,19 +170,19 @@ def walk(roots: Sequence[Path], *, include: Sequence[str] = (), exclude: Sequenc
     selection = PatternSelection(include, exclude)
     for root in roots:
         if root.is_file():  # named itself: it may be hidden, ignored or hold secrets
-            result.add(root, root, named=True)
+            result.add(root, root, explicit=True)
         else:
             _walk_folder(root, selection, result)
     result.files.sort(key=lambda file: file.path)
     return result
 
 
-def unfit(path: str, *, named: bool = True) -> str:
-    """Why a file is not indexed, even if it is `named`: binary, empty, too large; empty if it is indexed."""
+def unfit(path: str, *, explicit: bool = True) -> str:
+    """Why a file is not indexed, even if it is `explicit`: binary, empty, too large; empty if it is indexed."""
     result = Walk()
-    result.add(Path(path), Path(path), named=named)
+    result.add(Path(path), Path(path), explicit=explicit)
     try:
-        read_file(path, named=named)
+        read_file(path, explicit=explicit)
     except OSError as error:
         return result.skipped.get(path) or reason_of(error)
     return result.skipped.get(path, "")
@@ -209,7 +209,7 @@ def exclusion(path: str, root: str, *, include: Sequence[str] = (), exclude: Seq
 def _describe_exclusion(entry: os.DirEntry[str], result: Walk) -> str:
     """Why a walk did not take in an entry, or its content is not read; empty if it is."""
     if result.files:
-        return f"it {MAY_HOLD_SECRETS}" if unfit(entry.path, named=result.files[0].named) else ""
+        return f"it {MAY_HOLD_SECRETS}" if unfit(entry.path, explicit=result.files[0].explicit) else ""
     if reason := result.skipped.get(entry.path, ""):
         return f"its name says that it {reason}" if reason == MAY_HOLD_SECRETS else f"{entry.name} is {reason}"
     if entry.path not in result.refused:
@@ -262,7 +262,7 @@ def _take(entry: os.DirEntry[str], folder: _Folder, selection: PatternSelection,
     elif _ignores(folder.rules or (), name, is_folder=is_folder):
         result.refuse(path)
     elif is_secret and selection.names(folder.below, name):
-        result.add(entry, folder.root, named=True)
+        result.add(entry, folder.root, explicit=True)
     elif name.startswith("."):
         result.refuse(path, MAY_HOLD_SECRETS if is_secret else "")
     elif selection.has(folder.below + name, is_folder=is_folder):
@@ -360,15 +360,15 @@ class NotAFile(OSError):
     """The path is a folder, a pipe or a device; or a file that is not indexed, for what it contains."""
 
 
-def read_file(path: str, *, named: bool = False) -> tuple[bytes, int]:
+def read_file(path: str, *, explicit: bool = False) -> tuple[bytes, int]:
     """The content of a text or a document and its modification time; raises NotAFile for one that is not indexed.
 
-    A private key is indexed only if its file was `named`.
+    A private key is indexed only if its file is `explicit`.
     """
     kind = kind_of(path)
     if kind and not kind.is_text:
         return read_regular(path, kind.max_bytes)
-    return read_regular(path, kind.max_bytes if kind else MAX_FILE, _unfit_text if named else _refusal)
+    return read_regular(path, kind.max_bytes if kind else MAX_FILE, _unfit_text if explicit else _refusal)
 
 
 def _refusal(head: bytes) -> str:

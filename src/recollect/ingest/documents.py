@@ -19,6 +19,7 @@ from recollect.ingest.markdown import TopBlock, top_blocks
 from recollect.ingest.periods import Validity, validity
 from recollect.ingest.readers import DocumentText, kind_of
 from recollect.ingest.readers.worker import Worker
+from recollect.ranking import well_formed
 from recollect.types.records import FRONT_MATTER, MARKDOWN
 
 RULES = 2
@@ -170,8 +171,7 @@ def metadata_text(value: object) -> str:
 
     Escapes of YAML may write what no store holds: surrogate pairs are joined, halves of one and zero bytes replaced.
     """
-    text = str(value).strip() if isinstance(value, str | int | float | date) else ""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+    return well_formed(str(value).strip()) if isinstance(value, str | int | float | date) else ""
 
 
 def _blocks(lines: Sequence[str], offset: int) -> list[TopBlock]:
@@ -332,7 +332,7 @@ def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:
 
 
 def _code(lines: Sequence[str]) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:
-    """The same for source code, with the less indented lines above as headings: the class, the function."""
+    """The parts of source code, with the less indented lines above as headings: the class, the function."""
     above: dict[int, str] = {}
     for start, end in _spans(lines):
         indent = _indent(lines[start])

@@ -14,8 +14,7 @@ from recollect.ingest.discovery import MAY_HOLD_SECRETS, may_hold_secrets, names
 from recollect.ingest.documents import LaidOut, lay_out
 from recollect.ingest.readers import Unreadable, kind_of
 from recollect.ingest.readers.worker import Worker
-from recollect.models.embedders import well_formed
-from recollect.ranking import fold, fold_hash
+from recollect.ranking import fold, fold_hash, well_formed
 from recollect.redaction import redact
 from recollect.types import Record, Scope
 from recollect.types.records import new_id
@@ -226,7 +225,7 @@ def read(path: Path) -> str:
     return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def messages(piece: Piece, known: Sequence[Record] = ()) -> list[dict[str, str]]:
+def messages(piece: Piece, known: Sequence[Record]) -> list[dict[str, str]]:
     """The messages that ask for the facts of one piece. `known` are facts of the same file."""
     mark = piece.digest("mark")[:16]
     place = piece.place or f"lines {piece.lines[0]} to {piece.lines[1]}"

@@ -156,7 +156,7 @@ class IndexRun:
         back = [path for path, state in self._known.items() if state.mtime_ns == MISSING and path not in self._missing]
         yield from _steps("", [self._mark(path, 0) for path in sorted(back)])
 
-    def steps(self, progress: Progress | None = None) -> Iterator[FileChanges]:
+    def steps(self, progress: Progress | None) -> Iterator[FileChanges]:
         """The changes that bring the store up to date, file by file."""
         files = self._walk.files
         for path in sorted(self._differing - {file.path for file in files} - self._missing - self._ignored):
@@ -182,8 +182,8 @@ class IndexRun:
 
     def _is_plausible(self, count: int) -> bool:
         """Whether so many files may have been deleted since the last run."""
-        left = len(self._known) - len(self._marked)
-        return self._options.confirm or not (count > MANY and count > SHARE * left)
+        remaining = len(self._known) - len(self._marked)
+        return self._options.confirm or not (count > MANY and count > SHARE * remaining)
 
     def _mark(self, path: str, mark: int) -> Change:
         return SetFileState(path, replace(self._known[path], mtime_ns=mark))
@@ -200,7 +200,7 @@ class IndexRun:
             self._count_unchanged(current)
             return [] if current.root == root else [SetFileState(current.path, replace(current, root=root))]
         try:
-            content, modified = read_file(file.path, named=file.named)
+            content, modified = read_file(file.path, explicit=file.explicit)
         except NotAFile as error:
             self._walk.refuse(file.path, reason_of(error))
             return []

@@ -14,13 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from recollect.ingest.markdown import block_parser
 from recollect.types.records import FRONT_MATTER, MARKDOWN, Record
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
 
 FOLDER_NOTES = ("index", "readme")  # notes that a link to their folder means
 
@@ -56,7 +54,7 @@ def links_of(text: str) -> tuple[NoteLink, ...]:
 
 
 def _links_of(text: str) -> Iterator[NoteLink]:
-    parser, line, before = _parser(), 0, ["", ""]
+    parser, line, before = block_parser(read_wikilink), 0, ["", ""]
     env: dict[str, Any] = {}  # the definitions of links
     for token in parser.parse(text, env):
         line = token.map[0] if token.map else line  # the cells of a table have no line of their own
@@ -105,17 +103,6 @@ def _label(tokens: list[Any], at: int) -> str:
     return "".join(token.content or " " * token.type.endswith("break") for token in tokens[at:end])
 
 
-@lru_cache(1)
-def _parser() -> MarkdownIt:
-    """A parser of blocks, whose inline parser knows wikilinks; inline text is parsed only where there is a bracket."""
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark").enable("table")
-    parser.core.ruler.enableOnly(["normalize", "block"])
-    parser.inline.ruler.before("link", "wikilink", read_wikilink)
-    return parser
-
-
 def read_wikilink(state: Any, silent: bool) -> bool:
     """The rule of the inline parser for `[[…]]`, also after an exclamation mark."""
     match = _WIKILINK.match(state.src, state.pos, state.posMax)
@@ -155,32 +142,32 @@ class LinkTargets:
         self._titled: dict[str, list[str]] = {}
         self._aliases: dict[str, set[str]] = {}
         for path, (_, title) in files.items():
-            self._titled.setdefault(fold(title), []).append(path)
+            self._titled.setdefault(fold_path(title), []).append(path)
             for order, name in enumerate(names_of(path)):
                 self._names.setdefault(posixpath.basename(name), []).append(_Name(name, order, path))
 
     def add_alias(self, alias: str, path: str) -> None:
         """Note that a file has an alias."""
         if path in self._roots:
-            self._aliases.setdefault(fold(alias), set()).add(path)
+            self._aliases.setdefault(fold_path(alias), set()).add(path)
 
     def find(self, link: NoteLink, source: str | None) -> str | None:
         """The path of the file that a link in the file `source` means; None if there is none."""
         path = self._by_path(link, source)
         if path is None and link.is_wikilink:
-            root, name = self._roots.get(source or ""), fold(link.target)
+            root, name = self._roots.get(source or ""), fold_path(link.target)
             named: Iterable[str] = self._titled.get(name) or self._aliases.get(name) or ()
             path = min(named, key=lambda each: (self._roots[each] != root, each.count("/"), each), default=None)
         return path
 
     def _by_path(self, link: NoteLink, source: str | None) -> str | None:
-        target, beside = fold(link.target).rstrip("/"), link.target.startswith(("./", "../"))
+        target, beside = fold_path(link.target).rstrip("/"), link.target.startswith(("./", "../"))
         if posixpath.basename(target) in ("", ".", ".."):
             return None  # a folder that is not named
         from_top, name = target.startswith("/"), posixpath.normpath(target).lstrip("/")
         if source and (from_top or beside or not link.is_wikilink):
             folder = self._roots.get(source, "") if from_top else posixpath.dirname(source)
-            place = posixpath.normpath(posixpath.join(fold(folder), name))
+            place = posixpath.normpath(posixpath.join(fold_path(folder), name))
             if path := self._best(place, source, whole=True):
                 return path
             beside = not from_top and (beside or "/" in name)
@@ -199,14 +186,14 @@ class LinkTargets:
 
 def names_of(path: str) -> list[str]:
     """The folded paths that name a file: its own, the one without a suffix of Markdown, a folder's for its index."""
-    whole = PurePosixPath(fold(path))
+    whole = PurePosixPath(fold_path(path))
     if whole.suffix not in MARKDOWN:
         return [str(whole)]
     short = whole.with_suffix("")
     return [str(whole), str(short), *([str(whole.parent)] if short.name in FOLDER_NOTES else [])]
 
 
-def fold(path: str) -> str:
+def fold_path(path: str) -> str:
     """A path in which case and the two ways to write an accent make no difference."""
     return unicodedata.normalize("NFC", path).casefold()
 
@@ -228,7 +215,7 @@ def words_of(names: Iterable[str]) -> set[str]:
 
 def may_link(path: str, *titles: str) -> re.Pattern[str]:
     """A pattern for texts, as `destinations` writes them, that may link to a file; most others do not match."""
-    called = (*map(posixpath.basename, names_of(path)), *map(fold, titles))
+    called = (*map(posixpath.basename, names_of(path)), *map(fold_path, titles))
     names = "|".join(re.escape(name) for name in called if name)
     return re.compile(rf"(?:\[\[|[/(<]|\]:)\s*(?:{names})/?\s*(?:[\]|#)>?\"'\s]|$)")
 
@@ -247,4 +234,4 @@ def aliases_of(records: Iterable[Record]) -> Iterator[tuple[str, str]]:
 
 def destinations(text: str) -> str:
     """A text in which a destination is written as `names_of` writes it, however it is escaped."""
-    return fold(unquote(text.replace("\\", "")))
+    return fold_path(unquote(text.replace("\\", "")))

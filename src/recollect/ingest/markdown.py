@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -22,7 +23,7 @@ class TopBlock(NamedTuple):
 
 def top_blocks(text: str, offset: int = 0) -> list[TopBlock]:
     """The top-level blocks of a text whose first line has the number `offset`."""
-    tokens = _parser().parse(text)
+    tokens = block_parser().parse(text)
     blocks = []
     for token, inner in pairwise((*tokens, *tokens[-1:])):
         if token.level == 0 and token.map and token.nesting >= 0:
@@ -33,11 +34,16 @@ def top_blocks(text: str, offset: int = 0) -> list[TopBlock]:
 
 
 @cache
-def _parser() -> MarkdownIt:
-    """One parser for all texts. Parsers refer to themselves: unused ones stay in memory until a full collection."""
+def block_parser(wikilink: Callable[[Any, bool], bool] | None = None) -> MarkdownIt:
+    """One parser of blocks for all texts; with `wikilink`, its inline parser has that rule.
+
+    Parsers refer to themselves: unused ones stay in memory until a full collection.
+    """
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])  # inline markup stays in the text
+    if wikilink:
+        parser.inline.ruler.before("link", "wikilink", wikilink)
     parser.parse("text")  # its rules are complete before another thread uses it
     return parser

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from recollect.disk import at_home
 from recollect.errors import UsageError
-from recollect.ingest.chats import ChatFile, json_values
+from recollect.ingest.chats import ChatFile, peeked
 from recollect.ingest.discovery import MAX_FILE, decode, read_regular, reason_of
 from recollect.ingest.documents import metadata_text, read_markdown, split_lines
 from recollect.ingest.periods import observation, period
@@ -21,7 +21,6 @@ MEM0, MCP, BASIC = "mem0", "mcp-memory", "basic-memory"
 FORMATS = (MEM0, MCP, BASIC)
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 UNKNOWN = "no memories in a known format"
-PEEKED = 50
 
 _RELATION = re.compile(r"\s*[-*]\s+(?P<kind>[^\[\]]*?)\s*\[\[(?P<target>[^\[\]]+)\]\]")
 _TAG = re.compile(r"(?<!\S)#([\w/-]+)")
@@ -71,13 +70,9 @@ def read_memos(path: Path, format_: str | None = None) -> tuple[ChatFile, Iterat
 def _exported(path: Path, file: ChatFile) -> Iterator[Memo]:
     try:
         with path.open("rb") as stream:
-            values = json_values(stream, file)
-            head = list(islice(values, PEEKED))
-            file.format = file.format or _recognise(head)
+            values = peeked(stream, file, _recognise, UNKNOWN)
             if file.format:
-                yield from _READERS[file.format](chain(head, values), file.skip)
-            elif not file.skipped:
-                file.skip(UNKNOWN if head else "empty")
+                yield from _READERS[file.format](values, file.skip)
     except OSError as error:
         file.skip(reason_of(error))
 

@@ -3,7 +3,7 @@
 Each indexed folder records in its options the oldest rules by which one of its files may have been cut (`rules`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,6 @@ def recut(files: Files, root: str) -> list[Change]:
         if options is not None and Path(folder).is_relative_to(root):
             changes.append(SetFolderOptions(folder, {**options, FIELD: documents.RULES}))
     return changes
-
-
-def new_passages(changes: Sequence[Change]) -> Iterator[str]:
-    """The passages of the records that changes store."""
-    return (change.record.passage for change in changes if isinstance(change, Put))
 
 
 def _recut_file(files: Files, path: str, state: FileState, worker: Worker) -> list[Change]:

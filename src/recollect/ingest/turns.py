@@ -194,8 +194,7 @@ def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation
         text = _spoken(str(value["type"]), message.get("content"), kinds=("text",))
         if text and message.get("model") != "<synthetic>":
             at, session = moment(value.get("timestamp")), str(value.get("sessionId") or name)
-            key = str(value.get("uuid") or numbers.id_of(session, str(value["type"]), at, text))
-            unanswered.append((session, Turn(key, str(value["type"]), text, at)))
+            unanswered.append((session, numbers.turn(value.get("uuid"), session, value["type"], text, at)))
         if value["type"] == ASSISTANT:
             for session, turn in unanswered:
                 turns.setdefault(str(value.get("requestSessionId") or session), []).append(turn)
@@ -226,7 +225,7 @@ def codex(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             text = _spoken(speaker, payload.get("content"))
             if speaker in (USER, ASSISTANT) and text:
                 at = moment(value.get("timestamp")) or begun
-                turns.append(Turn(numbers.id_of(session, speaker, at, text), speaker, text, at))
+                turns.append(numbers.turn(None, session, speaker, text, at))
     if turns:
         yield Conversation(session or name, _title(None, turns), "codex", turns)
 
@@ -243,7 +242,7 @@ def openclaw(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             text = _spoken(speaker, message.get("content"), kinds=("text",))
             if speaker in (USER, ASSISTANT) and text:
                 at = moment(value.get("timestamp")) or moment(message.get("timestamp"))
-                turns.append(Turn(str(value.get("id") or numbers.id_of("", speaker, at, text)), speaker, text, at))
+                turns.append(numbers.turn(value.get("id"), "", speaker, text, at))
     if turns:
         yield Conversation(session or name, _title(None, turns), "openclaw", turns)
 
@@ -259,9 +258,8 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             speaker = {"user": USER, "gemini": ASSISTANT}.get(str(_dict(message).get("type")))
             text = _spoken(speaker or "", _dict(message).get("content"))
             if speaker and text:
-                at = moment(message.get("timestamp"))
-                key = str(message.get("id") or numbers.id_of("", speaker, at, text))
-                turns[key] = Turn(key, speaker, text, at)
+                turn = numbers.turn(message.get("id"), "", speaker, text, moment(message.get("timestamp")))
+                turns[turn.id] = turn
     if turns:
         ordered = list(turns.values())
         yield Conversation(session or name, _title(None, ordered), "gemini", ordered)
@@ -279,7 +277,7 @@ def opencode(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             text = _spoken(speaker, own, kinds=("text",))
             if speaker in (USER, ASSISTANT) and text and about.get("summary") is not True:
                 at = moment(_dict(about.get("time")).get("created"))
-                turns.append(Turn(str(about.get("id") or numbers.id_of(session, speaker, at, text)), speaker, text, at))
+                turns.append(numbers.turn(about.get("id"), session, speaker, text, at))
         if turns:
             yield Conversation(session, _title(_dict(value.get("info")).get("title"), turns), "opencode", turns)
 
@@ -316,7 +314,7 @@ def plain(values: Values, name: str, skip: Skip) -> Iterator[Conversation]:
             titles.setdefault(key, title)
         at = next(filter(None, (moment(message.get(field)) for field in ("time", "timestamp", "created_at"))), None)
         speaker = SPEAKERS.get(speaker.lower(), speaker.strip())
-        turns.append(Turn(str(message.get("id") or numbers.id_of(key, speaker, at, text)), speaker, text, at))
+        turns.append(numbers.turn(message.get("id"), key, speaker, text, at))
     if turns:
         yield Conversation(key, titles.setdefault(key, _title(None, turns)), "plain", turns)
 
@@ -335,15 +333,17 @@ def _plain_messages(values: Values, name: str) -> Iterator[tuple[str, str, Mappi
 
 
 class _Numbers:
-    """Ids of messages that have none: a hash of conversation, speaker, time and text, and a number among equal ones."""
+    """Makes turns. The id of a message without one is a hash of all it has, and a number among equal ones."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def id_of(self, conversation: str, speaker: str, at: datetime | None, text: str) -> str:
-        digest = _digest(conversation, speaker, at.isoformat() if at else "", text)
-        self._counts[digest] += 1
-        return f"{digest}-{self._counts[digest]}"
+    def turn(self, key: object, conversation: str, speaker: str, text: str, at: datetime | None) -> Turn:
+        if not key:
+            digest = _digest(conversation, speaker, at.isoformat() if at else "", text)
+            self._counts[digest] += 1
+            key = f"{digest}-{self._counts[digest]}"
+        return Turn(str(key), speaker, text, at)
 
 
 def _digest(*parts: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recollect.disk import at_home
+from recollect.disk import at_home, hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.ingest.discovery import IGNORE_FILES
 from recollect.ingest.folder import Report
@@ -102,11 +101,10 @@ def watch(
 @contextlib.contextmanager
 def sole_watcher(root: Path, store: str) -> Iterator[None]:
     """Hold the lock of this folder in this store, which no crash leaves; UsageError if another process has it."""
-    import platformdirs
     from filelock import FileLock, Timeout
 
-    name = hashlib.blake2b("\0".join((store, str(root))).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-    folder = Path(platformdirs.user_state_dir("recollect")) / "watch"
+    name = hashed_name(store, str(root))
+    folder = own_folder("state") / "watch"
     holder = folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)

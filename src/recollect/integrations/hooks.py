@@ -66,14 +66,38 @@ def command() -> list[str]:
     return running if in_environment else ["recollect"]
 
 
-def opencode_plugin() -> Path:
+class Plan(NamedTuple):
+    """What a program's file will hold: its text, the events of our hooks, and our plugin that recalls as well."""
+
+    path: Path
+    text: str  # empty: the file is ours alone and has nothing to do
+    events: list[str]
+    plugin: str = ""
+
+
+def plan(
+    program: str, words: Sequence[str] = (), flags: Sequence[str] = (), *, recall: bool = False, capture: bool = False,
+    more: Sequence[str] = (),
+) -> Plan:  # fmt: skip
+    """A program's file with these hooks in the place of earlier ones. `words` run Recollect; `more` is for capture."""
+    if program == OPENCODE:
+        events = ["recall"] * recall + ["capture"] * capture
+        text = _opencode_text(words, flags, recall=recall, capture=capture, more=more) if events else ""
+        return Plan(_opencode_plugin(), text, events)
+    hooks = _entries(PROGRAMS[program], words, flags, recall=recall, capture=capture, more=more)
+    settings = _installed(PROGRAMS[program], hooks)
+    text = f"{json.dumps(settings, indent=2, ensure_ascii=False)}\n"
+    return Plan(PROGRAMS[program].path, text, list(hooks), _plugin_of(settings))
+
+
+def _opencode_plugin() -> Path:
     """The place of our plug-in for OpenCode."""
     home = os.environ.get("OPENCODE_CONFIG_DIR") or os.environ.get("XDG_CONFIG_HOME")
     folder = Path(home) if home else Path.home() / ".config"
     return folder / ("" if os.environ.get("OPENCODE_CONFIG_DIR") else OPENCODE) / "plugin" / "recollect.js"
 
 
-def opencode_text(
+def _opencode_text(
     words: Sequence[str], flags: Sequence[str], *, recall: bool, capture: bool, more: Sequence[str]
 ) -> str:
     """The plug-in for OpenCode with its commands."""
@@ -85,9 +109,9 @@ def opencode_text(
     return text
 
 
-def entries(
+def _entries(
     program: Program, words: Sequence[str], flags: Sequence[str], *, recall: bool, capture: bool,
-    more: Sequence[str] = (),
+    more: Sequence[str],
 ) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
     """The hooks to add, by event. `words` run Recollect; `more` are flags of capture only."""
     hooks: dict[str, list[dict[str, Any]]] = {}
@@ -107,7 +131,7 @@ def _entry(words: Sequence[str], timeout: int, matcher: str = "") -> dict[str, A
     return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
 
 
-def installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The settings of a program with these hooks in the place of earlier ones of ours; all else stays as it is."""
     settings = _read(program.path)
     events = settings.get("hooks", {})
@@ -125,7 +149,7 @@ def installed(program: Program, hooks: Mapping[str, list[dict[str, Any]]]) -> di
     return {**rest, **({"hooks": filled} if filled else {})}
 
 
-def plugin_of(settings: Mapping[str, Any]) -> str:
+def _plugin_of(settings: Mapping[str, Any]) -> str:
     """The name of our plugin, if the settings of Claude Code enable it."""
     plugins = settings.get("enabledPlugins")
     names = plugins if isinstance(plugins, dict) else {}
@@ -151,11 +175,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise UsageError(f"{path} is not a JSON object", hint="correct the file, or use --print")
     return settings
-
-
-def as_text(settings: Mapping[str, Any]) -> str:
-    """Settings as they are written."""
-    return f"{json.dumps(settings, indent=2, ensure_ascii=False)}\n"
 
 
 def write(path: Path, text: str) -> None:

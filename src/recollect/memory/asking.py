@@ -7,8 +7,9 @@ from recollect.config import SearchOptions
 from recollect.dataclass import dataclass
 from recollect.dates import Period, find_period
 from recollect.errors import UsageError
-from recollect.memory.validation import clean, parse_time
+from recollect.memory.validation import parse_time
 from recollect.querylang import QueryPart, parse
+from recollect.ranking import clean
 from recollect.types import Filter, Scope
 
 
@@ -28,7 +29,7 @@ class SearchRequest:
 
 
 def read_query(
-    text: str, where: Filter, search: SearchOptions, *, caller: Scope | None, for_model: bool = False
+    text: str, where: Filter, search: SearchOptions, *, caller: Scope | None, for_model: bool
 ) -> SearchRequest:
     """Read a query. Its fields narrow the filter; what they cannot do is plain text, with a note.
 

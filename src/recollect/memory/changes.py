@@ -367,8 +367,8 @@ def _standing(events: Sequence[Event]) -> list[Event]:
     undone, standing = set[int](), list[Event]()
     for before, event in zip([None, *events][-2::-1], reversed(events), strict=False):
         if event.action == "undo":
-            made = before.seq if before else 0  # the change that undid the other one; it may have been undone, too
-            undone |= set() if made in undone else {int(event.detail["undoes"]), made}
+            undoing = before.seq if before else 0  # the change that undid the other one; it may have been undone, too
+            undone |= set() if undoing in undone else {int(event.detail["undoes"]), undoing}
         elif event.seq not in undone:
             standing.insert(0, event)
     return standing

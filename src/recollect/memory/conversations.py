@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.errors import AmbiguousId, UnknownRecord
-from recollect.ingest.chats import read_chats
+from recollect.ingest.chats import chat_files, read_chats
 from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
-from recollect.memory.importing import FileImport, storable
+from recollect.memory.importing import FileImport
 from recollect.memory.naming import LEAST_CHARACTERS
 from recollect.memory.validation import make_filter
+from recollect.ranking import well_formed
 from recollect.types import Provenance, Record, Scope, now
 from recollect.types.records import TURN_STEP, Change, Forget, Put
 
@@ -40,7 +41,6 @@ EXCHANGES = 20  # of a conversation that are sent to a language model at once, t
 WRITER = Provenance("import", "import-chat")  # of changes that forget turns; what the user forgets does not come back
 ORIGIN_OF = {USER: "user", ASSISTANT: "agent"}  # of speakers; the words of all others have the origin `import`
 STEP = TURN_STEP / 2  # between the times at which the parts of a turn are stored; between two turns it is twice as long
-_COMPARED = ("text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session", "place")
 
 
 @dataclass(slots=True)
@@ -226,17 +226,21 @@ class _Begun:
             yield replace(turn, time=self.time)
 
 
-class ChatImport(FileImport):
+class ChatImport(FileImport[ChatReport]):
     """Compares turns with the store, and stores what is new."""
 
     formats = FORMATS
+    compared = (
+        "text", "title", "tags", "happened_at", "source", "lines", "origin", "author", "author_session", "place",
+    )  # fmt: skip
+    find_files = staticmethod(chat_files)
 
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         self._clock = now()
         self._seen: set[tuple[str, str]] = set()
         self._begun: dict[tuple[str, str], _Begun] = {}
-        self.report: ChatReport = ChatReport()
+        self.report = ChatReport()
 
     def _read_file(self, path: Path) -> None:
         for file, conversations in read_chats(path, self._format):
@@ -291,7 +295,7 @@ class ChatImport(FileImport):
         changed = {
             number: part
             for number, part in parts.items()
-            if part.id not in stored or not _is_same(part, stored[part.id])
+            if part.id not in stored or not self._is_same(part, stored[part.id])
         }
         changes: list[Change] = []
         if old and changed:
@@ -319,10 +323,10 @@ class ChatImport(FileImport):
 
     def _records(self, conversation: Conversation, turn: Turn) -> list[Record]:
         """The records of a turn: one, or several as a file of its length would have chunks."""
-        text, title = storable(turn.text), bounded(storable(conversation.title)) or "conversation"
+        text, title = well_formed(turn.text), bounded(well_formed(conversation.title)) or "conversation"
         own: dict[str, Any] = {
             "kind": "turn", "scope": self._scope, "tags": self._tags, "happened_at": turn.time,
-            "author": storable(turn.speaker), "author_session": storable(conversation.id),
+            "author": well_formed(turn.speaker), "author_session": well_formed(conversation.id),
             "source": conversation.source, "origin": self._origin or ORIGIN_OF.get(turn.speaker, "import"),
             "place": title,
         }  # fmt: skip
@@ -356,7 +360,3 @@ class ChatImport(FileImport):
         if changes:
             groups = [changes[start : start + GROUP] for start in range(0, len(changes), GROUP)]
             self._store.records.apply(groups)
-
-
-def _is_same(new: Record, old: Record) -> bool:
-    return all(getattr(new, name) == getattr(old, name) for name in _COMPARED)

@@ -165,7 +165,7 @@ class Embeddings:
     def ensure(
         self,
         passages: Sequence[str],
-        progress: Progress | None = None,
+        progress: Progress | None,
         *,
         visible: Collection[str] | None = None,
         ahead: bool = False,
@@ -201,19 +201,19 @@ class Embeddings:
             self._pace[0] = pace
         return vectors
 
-    def answers(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the vectors of the configured model are those that answer."""
         active = self._spaces.active
         return active is not None and active.fingerprint == self._embedder().fingerprint
 
-    def move(self) -> str | None:
+    def move_notice(self) -> str | None:
         """The move to another model that `fill` ends with, in words. Opens no model."""
         if (old := self._other_model()) is None:
             return None
         moves = f"searches move from {old} to {self.name} when its vectors are complete"
         return f"{moves}; `recollect migrate --embedder {self.name} --evaluate` instead compares the two first"
 
-    def stays(self) -> str | None:
+    def stay_notice(self) -> str | None:
         """That the store keeps a model which is not the configured one, in words. Opens no model.
 
         The default is no choice of the user's: a store keeps its model without a word.
@@ -230,7 +230,7 @@ class Embeddings:
             return None
         return model_label(active.embedder)
 
-    def lacking(self) -> int:
+    def missing_count(self) -> int:
         """How many records have no vector of the model that answers."""
         return self.serving().index.coverage()[1]
 
@@ -356,9 +356,9 @@ def filling_of(store: Store) -> Filling | None:
 
 def rest_of(store: Store) -> str:
     """How the vectors that are missing in a store will be computed."""
-    from recollect.memory.filling import rest
+    from recollect.memory.filling import missing_vectors_notice
 
-    return rest(store)
+    return missing_vectors_notice(store)
 
 
 def unconfigured_model(name: str) -> str:

@@ -20,10 +20,11 @@ from recollect.config.sources import RETRIEVERS
 from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
-from recollect.memory.validation import WRITER_FIELDS, clean
+from recollect.memory.validation import WRITER_FIELDS
 from recollect.options import FILTERS
 from recollect.pipeline import CUTS, Pipeline, reason
 from recollect.querylang import contained, missing, parse
+from recollect.ranking import clean
 from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Candidate, Filter, Query, RankedList, RankedRows, Record, Scope, Store, Work

@@ -7,7 +7,6 @@ however that happens, so a report that nobody holds the lock of is that of a pro
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect import process
 from recollect.dataclass import dataclass
+from recollect.disk import hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError
 from recollect.sources.local import REST
 from recollect.types import Progress, Store
@@ -111,7 +111,7 @@ def filling(store: Store) -> Filling | None:
     return None
 
 
-def rest(store: Store) -> str:
+def missing_vectors_notice(store: Store) -> str:
     """How the vectors that are missing in a store will be computed."""
     now = filling(store)
     if now is None:
@@ -139,12 +139,12 @@ def fill(memory: Memory, progress: Progress | None = None, *, move: bool = False
     """Compute missing vectors; a background process that is doing so finishes first, and its progress is shown."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(FailedError):  # no state folder: no other process, and no report
-            stack.enter_context(_turn(memory, math.inf, threading.Event(), progress))
+            stack.enter_context(_locked(memory, math.inf, threading.Event(), progress))
         return memory.embed(move=move, progress=progress)
 
 
 @contextlib.contextmanager
-def alone(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
+def exclusive(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
     """Let no other process of this user compute vectors while the block lasts; an error if one does already.
 
     The result adds the report of this process, which `status` shows, to the progress of a step.
@@ -171,7 +171,7 @@ def alone(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]:
         lock.release()
 
 
-def fill_in_background(memory: Memory, *, move: bool = False) -> int:
+def fill_in_background(memory: Memory, *, move: bool) -> int:
     """Compute missing vectors at low priority and report how far that is.
 
     While another process does so it waits; after ten seconds it ends if that one has the same embedder.
@@ -182,7 +182,7 @@ def fill_in_background(memory: Memory, *, move: bool = False) -> int:
 
 
 def _fill(memory: Memory, stop: threading.Event, *, move: bool = False) -> int:
-    with _turn(memory, HANDOVER_SECONDS, stop) as base:
+    with _locked(memory, HANDOVER_SECONDS, stop) as base:
         return _Reporting(base.with_suffix(".json"), memory.embeddings.name, stop).fill(memory, move) if base else 0
 
 
@@ -286,7 +286,7 @@ class _Reporting:
 
 
 @contextlib.contextmanager
-def _turn(
+def _locked(
     memory: Memory, patience: float, stop: threading.Event, progress: Progress | None = None
 ) -> Iterator[Path | None]:
     """Hold the lock of a store, without the report and the errors of an earlier process.
@@ -321,10 +321,7 @@ def _turn(
 
 def _base(store: Store) -> Path:
     """The path of a store's files in the state folder, without an ending."""
-    import platformdirs
-
-    name = hashlib.blake2b(store.contents.name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-    return Path(platformdirs.user_state_dir("recollect")) / "embed" / name
+    return own_folder("state") / "embed" / hashed_name(store.contents.name)
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ def index(
 
 def announce_model(memory: Memory) -> None:
     """Announce that the vectors will be of the store's model, if the settings name another one."""
-    if memory.embeddings.configured and (stays := memory.embeddings.stays()):
+    if memory.embeddings.configured and (stays := memory.embeddings.stay_notice()):
         memory.announce(stays)
 
 

@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from recollect.errors import UsageError
 from recollect.memory.related import NoteReader
-from recollect.memory.validation import clean, clean_names
+from recollect.memory.validation import clean_names
 from recollect.options import ORIGINS
-from recollect.types import Progress, Scope
+from recollect.types import Progress, Record, Scope
 
 if TYPE_CHECKING:
     from recollect.memory.changes import Writer
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from recollect.memory.memos import MemoReport
 
 
-class FileImport(ABC):
+ImportReport = TypeVar("ImportReport")
+
+
+class FileImport(ABC, Generic[ImportReport]):
     """Stores what files of another program hold. A second import finds what the first one stored by its id."""
 
     formats: ClassVar[Collection[str]]
-    report: ChatReport | MemoReport
+    compared: ClassVar[Collection[str]]  # fields in which a memory must equal its stored record to be unchanged
+    find_files: ClassVar[staticmethod[[Sequence[str | Path]], list[Path]]]
+    report: ImportReport
 
     def __init__(self, memory: Writer, format_: str | None, tags: Sequence[str], origin: str | None) -> None:
         for what, name, names in (("format", format_, self.formats), ("origin", origin, ORIGINS)):
@@ -34,12 +39,14 @@ class FileImport(ABC):
         self._store, self._scope, self._format, self._origin = memory.store, memory.scope, format_, origin
         self._tags = clean_names("tags", tags)
 
-    def read(self, files: Sequence[Path], reading: Progress | None) -> None:
-        """Store what the files hold."""
+    def read(self, paths: str | Path | Sequence[str | Path], reading: Progress | None) -> ImportReport:
+        """Store what the files at these paths hold, and report it."""
+        files = self.find_files([paths] if isinstance(paths, str | Path) else paths)
         for number, path in enumerate(files, 1):
             self._read_file(path)
             if reading:
                 reading(number, len(files))
+        return self.report
 
     @abstractmethod
     def _read_file(self, path: Path) -> None: ...
@@ -58,13 +65,11 @@ class FileImport(ABC):
         """The ids under which a record is or was stored. One that is not stored now has been forgotten."""
         return self._store.joins.taken(ids, (), ())[0]
 
+    def _is_same(self, one: Record, other: Record) -> bool:
+        return all(getattr(one, name) == getattr(other, name) for name in self.compared)
+
     def _count(self, counter: str) -> None:
         setattr(self.report, counter, getattr(self.report, counter) + 1)
-
-
-def storable(text: str) -> str:
-    """Text that every store can hold: PostgreSQL has no zero bytes."""
-    return clean(text).replace("\0", "\ufffd")
 
 
 class Importer(NoteReader):
@@ -94,12 +99,9 @@ class Importer(NoteReader):
             reading: Receives the number of files that were read and their total.
         """
         self._require_owner("import conversations", "import-chat")
-        from recollect.ingest.chats import chat_files
         from recollect.memory.conversations import ChatImport
 
-        chats = ChatImport(self, format, tags, origin)
-        chats.read(chat_files([paths] if isinstance(paths, str | Path) else paths), reading)
-        return chats.report
+        return ChatImport(self, format, tags, origin).read(paths, reading)
 
     def import_memory(
         self,
@@ -125,12 +127,9 @@ class Importer(NoteReader):
         Memories of mem0 that belong to a user, an agent or a run keep that scope if this memory has none.
         """
         self._require_owner("import memories", "import-memory")
-        from recollect.ingest.memories import memory_files
         from recollect.memory.memos import MemoImport
 
-        memos = MemoImport(self, format, tags, origin)
-        memos.read(memory_files([paths] if isinstance(paths, str | Path) else paths), reading)
-        return memos.report
+        return MemoImport(self, format, tags, origin).read(paths, reading)
 
     def conversation(self, key: str) -> StoredConversation:
         """Return a whole conversation, by its id or by that of a turn, with its turns in order.

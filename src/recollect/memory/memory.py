@@ -277,7 +277,7 @@ class Memory(Importer):
         and where the configured model is the default, the vectors are those of the model that answers, and it stays.
         """
         move = self.embeddings.name != DEFAULT if move is None else move
-        if move and (moving := self.embeddings.move()):
+        if move and (moving := self.embeddings.move_notice()):
             self.announce(moving)
         self.store.keywords.catch_up()
         return self.embeddings.fill(progress) if move else self.embeddings.complete(progress)

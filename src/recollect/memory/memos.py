@@ -10,16 +10,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from recollect.ingest.memories import BASIC, FORMATS, Memo, read_memos
+from recollect.ingest.memories import BASIC, FORMATS, Memo, memory_files, read_memos
 from recollect.memory.changes import EDITABLE
-from recollect.memory.importing import FileImport, storable
+from recollect.memory.importing import FileImport
 from recollect.memory.validation import MAX_TEXT
+from recollect.ranking import well_formed
 from recollect.types import GLOBAL, Provenance, Record, Scope
 from recollect.types.records import Put
 
 BATCH = 500
 WRITER = Provenance("import", "import-memory")  # of updates, to tell them apart from what was edited here
-_COMPARED = ("text", "title", "category", "tags", "happened_at", "expires_at", "source", "path", "origin", "author")
 
 
 @dataclass(slots=True)
@@ -42,14 +42,16 @@ class MemoReport:
     embedded: int = 0
 
 
-class MemoImport(FileImport):
+class MemoImport(FileImport[MemoReport]):
     """Compares memories with the store, and stores what is new."""
 
     formats = FORMATS
+    compared = ("text", "title", "category", "tags", "happened_at", "expires_at", "source", "path", "origin", "author")
+    find_files = staticmethod(memory_files)
 
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
-        self.report: MemoReport = MemoReport()
+        self.report = MemoReport()
 
     def _read_file(self, path: Path) -> None:
         file, memos = read_memos(path, self._format)
@@ -73,9 +75,9 @@ class MemoImport(FileImport):
                 self.report.forgotten += 1
             elif old is None:
                 changed.append(record)
-            elif _is_same(old, record):
+            elif self._is_same(old, record):
                 self.report.unchanged += 1
-            elif _is_same(old, merged := self._with_edits(record, old)) or _is_trusted_less(merged, old):
+            elif self._is_same(old, merged := self._with_edits(record, old)) or _is_trusted_less(merged, old):
                 self.report.kept += 1
             else:
                 changed.append(merged)
@@ -89,7 +91,7 @@ class MemoImport(FileImport):
 
     def _with_edits(self, record: Record, old: Record) -> Record:
         """A memory with the fields of its stored record that were edited here, or that memories do not have."""
-        own = self._edited(old) | (set(EDITABLE) - set(_COMPARED))
+        own = self._edited(old) | (set(EDITABLE) - set(self.compared))
         return replace(record, **{name: getattr(old, name) for name in own})
 
     def _edited(self, record: Record) -> set[str]:
@@ -109,13 +111,13 @@ class MemoImport(FileImport):
     def _record(self, memo: Memo, source: str) -> Record:
         scope = self._scope
         if scope == GLOBAL and memo.scope:  # what belonged to one user there must not be everybody's here
-            scope = Scope(**{part: storable(name) for part, name in memo.scope.items()})
+            scope = Scope(**{part: well_formed(name) for part, name in memo.scope.items()})
         return Record(
             self._id(scope, "memo", source, *memo.key),
-            storable(memo.text)[:MAX_TEXT],
-            title=storable(memo.title),
-            category=storable(memo.category) if memo.category else None,
-            tags=tuple(dict.fromkeys((*map(storable, memo.tags), *self._tags))),
+            well_formed(memo.text)[:MAX_TEXT],
+            title=well_formed(memo.title),
+            category=well_formed(memo.category) if memo.category else None,
+            tags=tuple(dict.fromkeys((*map(well_formed, memo.tags), *self._tags))),
             scope=scope,
             happened_at=memo.time,
             expires_at=memo.expires,
@@ -125,10 +127,6 @@ class MemoImport(FileImport):
             origin=self._origin or ("file" if source == BASIC else "agent"),
             author=source,
         )
-
-
-def _is_same(one: Record, other: Record) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in _COMPARED)
 
 
 def _is_trusted_less(one: Record, other: Record) -> bool:

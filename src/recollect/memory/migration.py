@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkab
 
 from recollect.errors import UsageError
 from recollect.ingest import documents
-from recollect.ingest.recutting import new_passages, outdated, recut
+from recollect.ingest.recutting import outdated, recut
 from recollect.stores.rows import analyzer_of
-from recollect.types import Change, Progress, VectorSpace
+from recollect.types import Change, Progress, Put, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
@@ -100,7 +100,8 @@ def _embed_ahead(memory: Memory, changes: Sequence[Change], progress: Progress |
     """Compute the vectors of new chunks before these are stored, so that search never lacks them; return how many."""
     if not memory.embeddings.configured:
         return 0
-    return memory.embeddings.ensure(list(new_passages(changes)), progress, ahead=True)
+    passages = [change.record.passage for change in changes if isinstance(change, Put)]
+    return memory.embeddings.ensure(passages, progress, ahead=True)
 
 
 def to_model(memory: Memory, *, opens: bool = True) -> NewModel | None:
@@ -109,7 +110,7 @@ def to_model(memory: Memory, *, opens: bool = True) -> NewModel | None:
     Without `opens` models are compared by name: whether the files of a model have changed is not noticed.
     """
     active, name = memory.store.spaces.active, memory.embeddings.name
-    same = memory.embeddings.answers() if opens else active is not None and active.embedder == name
+    same = memory.embeddings.is_active() if opens else active is not None and active.embedder == name
     return None if same else NewModel(active.embedder if active else "none", name)
 
 

@@ -80,7 +80,7 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
     citations: list[Citation] = []
     others = answer.trace.filtered.get("origin", 0)
     omitted = [NOT_SEARCHED.format(count=others)] if others else []
-    left = tokens - cost(fenced("\n".join(omitted), LABEL))
+    left = tokens - cost(fenced("\n".join(omitted)))
     for place, result in enumerate(answer.results):
         answer.query.check()
         # Nearly twice an equal share of what is left: the first results are the best, and the last still get some.
@@ -94,7 +94,7 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
             about = (harmless(record.title, 200), record.path, record.lines, result.freshness, record.place)
             citations.append(Citation(number, record.id, *about))
     nothing = " ".join([NOTHING, *omitted, *_closest(answer)])
-    text = fenced("\n".join([*entries, *omitted]) if entries else nothing, LABEL)
+    text = fenced("\n".join([*entries, *omitted]) if entries else nothing)
     warnings = answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ())
     left_out = len(answer.results) - len(entries)
     return Recall(answer.query.text, text, tuple(citations), count_tokens(text), left_out, warnings, answer.closest)
@@ -175,10 +175,10 @@ def visible_json(value: object) -> str:
     return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], json.dumps(value, ensure_ascii=False))
 
 
-def fenced(body: str, label: str) -> str:
+def fenced(body: str) -> str:
     """The body between two tags, whose key is a hash of the body, under a line that says what it is."""
     key = blake2b(body.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest().translate(_LETTERS)
-    return f'<{FENCE} key="{key}">\n{label}\n{body}\n</{FENCE} key="{key}">'
+    return f'<{FENCE} key="{key}">\n{LABEL}\n{body}\n</{FENCE} key="{key}">'
 
 
 def count_tokens(text: str) -> int:

@@ -15,7 +15,8 @@ from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.callers import ScopedWriter
 from recollect.memory.closeness import ClosenessOf
 from recollect.memory.shapes import name_of
-from recollect.memory.validation import clean, merge_scope
+from recollect.memory.validation import merge_scope
+from recollect.ranking import clean
 from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
 from recollect.types.records import FRONT_MATTER, short_ids
 

@@ -23,7 +23,7 @@ from recollect.options import (
     SHARE,
     Option,
 )
-from recollect.ranking import HALF_LIVES
+from recollect.ranking import HALF_LIVES, clean
 from recollect.types import KINDS, Answer, Filter, Provenance, Record, Scope, Store, now
 from recollect.types.records import MOST_LINES, new_id
 
@@ -179,11 +179,6 @@ def parse_id(value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"an id must be text, not {brief(value)}", hint="`recollect list` shows the ids")
     return clean(value)
-
-
-def clean(text: str) -> str:
-    """Text that can be stored: halves of surrogate pairs, which cannot be encoded, become U+FFFD."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def clean_names(name: str, value: Any) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from recollect.dataclass import dataclass
-from recollect.disk import at_home
+from recollect.disk import at_home, own_folder
 from recollect.errors import ModelError, ModelMissing, UsageError
 from recollect.types import Progress
 
@@ -189,11 +189,8 @@ def get_model(name: str) -> Model:
 
 def cache_root() -> Path:
     """The folder that holds the models: `RECOLLECT_MODELS`, else one in the user's cache."""
-    if chosen := os.environ.get("RECOLLECT_MODELS"):
-        return at_home(chosen)
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("recollect")) / "models"
+    chosen = os.environ.get("RECOLLECT_MODELS")
+    return at_home(chosen) if chosen else own_folder("cache") / "models"
 
 
 def model_path(name: str) -> Path:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.errors import EmbedderError, UsageError
 from recollect.models.catalogue import MODELS, ensure_model
+from recollect.ranking import well_formed
 from recollect.registry import Entry, Registry, missing_package
 from recollect.types import Embedder, Matrix, Progress, Vector
 
@@ -115,11 +116,6 @@ def fingerprint(model: str, *parts: str | int, prefixes: Sequence[str] = ("", ""
     return ":".join([model, *map(str, parts), "unit", f"p={mark}"])
 
 
-def well_formed(text: str) -> str:
-    """The text with characters that no tokenizer or server accepts (lone surrogates, NUL) replaced by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
-
-
 class CachedQueries:
     """A base of embedders that caches the vectors of the last queries; they are read-only."""
 
@@ -141,7 +137,7 @@ class CachedQueries:
         return self._cached("", text)
 
     def query_of(self, asker: str, text: str) -> Vector:
-        """The same, cached for each caller apart: the time it takes does not tell what others have searched for."""
+        """The vector of a query, cached for each caller apart: the time does not tell what others have searched for."""
         return self._cached(asker, text)
 
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from recollect.errors import ConfigError, ModelError, UsageError
 from recollect.models.catalogue import Model, get_model, model_path
-from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
+from recollect.models.embedders import CachedQueries, fingerprint, unit_rows
+from recollect.ranking import well_formed
 from recollect.registry import missing_package
 from recollect.types import Matrix, Vector
 

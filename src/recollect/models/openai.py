@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 from recollect.config.settings import LlmSettings, OpenAISettings
 from recollect.dataclass import dataclass
 from recollect.errors import EmbedderError, FailedError, LlmError, UsageError
-from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
+from recollect.models.embedders import CachedQueries, fingerprint, unit_rows
 from recollect.network.addresses import host_of, is_local
+from recollect.ranking import well_formed
 from recollect.redaction import redact_json
 from recollect.types import Matrix, Vector
 

@@ -150,7 +150,7 @@ def damaged(path: Path, reason: str) -> UsageError:
     return UsageError(f"{path} is damaged or cut short: {reason}", hint="use another backup; nothing was restored")
 
 
-def unpack(backup: Backup, target: Path | None, progress: Progress | None = None) -> None:
+def unpack(backup: Backup, target: Path | None, progress: Progress | None) -> None:
     """Write the content to a new file, and check its length and hash; without a target it is only checked."""
     with contextlib.ExitStack() as stack:
         file: IO[bytes] | None = None

@@ -4,7 +4,6 @@ A backup is one committed state of a store in one file. Restored, a store is com
 """
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -22,7 +21,7 @@ from typing import Any
 
 from recollect import moving, stores
 from recollect.config import BackupSettings, shown_place
-from recollect.disk import at_home
+from recollect.disk import at_home, hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError, StoreError, UsageError, file_errors
 from recollect.moving import Place, archive, exports
 from recollect.moving.archive import EXPORT, STORE, Backup
@@ -68,14 +67,14 @@ def backup(
         else:
             _refuse_existing(path, force)
         with archive.part_folder(path) as parts:
-            made = Backup(parts / "backup", now, "", STORE if file else EXPORT, 0, "")
-            made = _save(made, source, file, steps)
-            archive.unpack(archive.read_manifest(made.path), None, steps("checking"))
-            size = made.path.stat().st_size
-            archive.put_in_place(made.path, path, replace=force and not folder)
-    made = replace(made, path=path)
-    removed = _remove_old(made, keep) if keep else ()
-    return SavedBackup(made, size, removed)
+            new_backup = Backup(parts / "backup", now, "", STORE if file else EXPORT, 0, "")
+            new_backup = _save(new_backup, source, file, steps)
+            archive.unpack(archive.read_manifest(new_backup.path), None, steps("checking"))
+            size = new_backup.path.stat().st_size
+            archive.put_in_place(new_backup.path, path, replace=force and not folder)
+    new_backup = replace(new_backup, path=path)
+    removed = _remove_old(new_backup, keep) if keep else ()
+    return SavedBackup(new_backup, size, removed)
 
 
 def _file_of(source: Place) -> Path | None:
@@ -112,9 +111,9 @@ def dated(folder: Path, name: str, at: datetime) -> Path:
     return next(path for path in map(folder.joinpath, names) if not path.exists())
 
 
-def _save(made: Backup, source: Place, file: Path | None, steps: Steps) -> Backup:
+def _save(new_backup: Backup, source: Place, file: Path | None, steps: Steps) -> Backup:
     """Write the content, check it, and pack it."""
-    content = made.path.with_name(made.content)
+    content = new_backup.path.with_name(new_backup.content)
     if file is None:
         with moving.opened(source, required=True) as store:
             name = store.contents.name
@@ -131,9 +130,9 @@ def _save(made: Backup, source: Place, file: Path | None, steps: Steps) -> Backu
             raise
         name, counts = checked.name(file), checked.counts
     length, digest = archive.digest_of(content)
-    made = replace(made, store=store_id(name), length=length, sha256=digest, counts=counts)
-    archive.pack(made, content, steps("compressing"))
-    return made
+    new_backup = replace(new_backup, store=hashed_name(name), length=length, sha256=digest, counts=counts)
+    archive.pack(new_backup, content, steps("compressing"))
+    return new_backup
 
 
 def _export(source: Place, content: Path, steps: Steps) -> dict[str, int]:
@@ -144,11 +143,6 @@ def _export(source: Place, content: Path, steps: Steps) -> dict[str, int]:
     if counts != moved.total:
         raise FailedError("the export does not hold all that was read", hint="check the disk; no backup was written")
     return counts
-
-
-def store_id(name: str) -> str:
-    """What a manifest calls a store: a hash of its name, because the name holds a path."""
-    return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
 def dated_backups(folder: Path, store: str) -> list[Backup]:
@@ -162,9 +156,9 @@ def dated_backups(folder: Path, store: str) -> list[Backup]:
     return sorted((one for one in backups if one.store == store), key=lambda one: (one.made_at, one.path.name))
 
 
-def _remove_old(made: Backup, keep: int) -> tuple[Path, ...]:
+def _remove_old(new_backup: Backup, keep: int) -> tuple[Path, ...]:
     """Remove the oldest backups beyond `keep`, never the one that was just made."""
-    older = [one.path for one in dated_backups(made.path.parent, made.store) if one.path != made.path]
+    older = [one.path for one in dated_backups(new_backup.path.parent, new_backup.store) if one.path != new_backup.path]
     removed = tuple(older[: max(0, len(older) - keep + 1)])
     for path in removed:
         path.unlink(missing_ok=True)
@@ -304,7 +298,7 @@ class BackupSchedule:
 
     @cached_property
     def _id(self) -> str:
-        return store_id(self._store.contents.name)
+        return hashed_name(self._store.contents.name)
 
     def last(self) -> Backup | None:
         """The newest backup of the store; one from the future, after the clock was corrected, does not count."""
@@ -347,10 +341,9 @@ class BackupSchedule:
     @contextlib.contextmanager
     def _turn(self) -> Iterator[bool]:
         """Hold the lock of this store's scheduled backups, which no crash leaves; False if another process has it."""
-        import platformdirs
         from filelock import FileLock, Timeout
 
-        folder = Path(platformdirs.user_state_dir("recollect")) / "backup"
+        folder = own_folder("state") / "backup"
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / f"{self._id}.lock").acquire(blocking=False):

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from recollect.errors import FailedError, Overtaken, UsageError
+from recollect.errors import Overtaken, UsageError
 from recollect.moving import transfer
 from recollect.moving.format import to_line
 from recollect.moving.transfer import Moved, PartComparison, Steps, is_full, verified, weight
@@ -194,12 +194,10 @@ class _Copying:
         different: list[tuple[str, Head | None, Head | None]] = []
         with self.store.contents.snapshot() as present:
             for kind in STATES:
-                with contextlib.closing(differences(kind, self.source, present)) as found:
-                    for old, new in found:
-                        if self._concerns(kind, old, new):
-                            different.append((kind, old, new))
-                        if len(different) == ROUND and not self.dry_run:
-                            return different
+                most = None if self.dry_run else ROUND - len(different)
+                with contextlib.closing(differences(kind, self.source, present)) as pairs:
+                    followed = ((kind, old, new) for old, new in pairs if self._concerns(kind, old, new))
+                    different += itertools.islice(followed, most)
         return different
 
     def _concerns(self, kind: str, old: Head | None, new: Head | None) -> bool:
@@ -231,9 +229,7 @@ class _Copying:
         """Read back what was written, all of one kind."""
         for part, there in zip(parts, self.store.contents.find(parts), strict=True):
             if there is None or (part != there and to_line(part) != to_line(there)):
-                what = f"the {part.kind} {part.key[-1]!r}"
-                message = f"{what} is {'not in the target' if there is None else 'another in the target'}"
-                raise FailedError(message, hint="somebody may be changing the target at the same time; run it again")
+                raise transfer.not_as_written(part, there)
         if self._progress and parts and parts[0].kind in ("history", "vector"):
             done = min(self._expected, self.added["history"] + self.added["vector"])
             self._progress(done, self._expected)

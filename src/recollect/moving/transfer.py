@@ -44,8 +44,8 @@ class Moved:
     def as_dict(self) -> dict[str, Any]:
         """As JSON."""
         fields = asdict(self)
-        kept = fields.pop("not_copied")
-        return {**fields, "kept": kept, "different": list(self.different), "notes": list(self.notes)}
+        not_copied = fields.pop("not_copied")
+        return {**fields, "kept": not_copied, "different": list(self.different), "notes": list(self.notes)}
 
 
 class PartComparison:
@@ -84,7 +84,7 @@ class PartComparison:
         return max(0, self.target["record"] - self.same["record"] - self.not_copied["record"])
 
     @property
-    def apart(self) -> bool:
+    def has_own_history(self) -> bool:
         """Whether the target has more than a part of the source; then the events of the target keep their numbers."""
         return bool(self.others or self.different or self.target["history"] > self.same["history"])
 
@@ -98,6 +98,13 @@ class PartComparison:
         if part.kind == "vector":
             return part.values[1] in self.hidden
         return part.kind == "history" and part.values[1] in self.different
+
+
+def not_as_written(part: Part, there: Part | None) -> FailedError:
+    """The error for a part that the target has otherwise than it was written, or not at all."""
+    state = "not in the target" if there is None else "another in the target"
+    hint = "somebody may be changing the target at the same time; run it again"
+    return FailedError(f"the {part.kind} {part.key[-1]!r} is {state}", hint=hint)
 
 
 def refusal(others: int, different: Sequence[str]) -> UsageError:
@@ -122,7 +129,7 @@ def add_missing(source: Snapshot, target: Contents, *, merge: bool, dry_run: boo
         for batch in batches(source.parts(), steps("comparing"), total):
             for part, there in zip(batch, target.find(batch), strict=True):
                 comparison.add(part, there)
-    if comparison.apart and not merge and not dry_run:
+    if comparison.has_own_history and not merge and not dry_run:
         raise refusal(comparison.others, list(comparison.different))
     added = {kind: total[kind] - comparison.same[kind] - comparison.not_copied[kind] for kind in FIELDS}
     added["history"] -= comparison.renumbered
@@ -166,7 +173,7 @@ def weight(part: Part) -> int:
 
 
 def _same_event(part: Part, there: Part | None) -> bool:
-    """Whether two events are the same, apart from their numbers and earlier writers."""
+    """Whether two events are the same, has_own_history from their numbers and earlier writers."""
     return there is not None and exports.of_stranger(part).values[1:] == exports.of_stranger(there).values[1:]
 
 
@@ -186,9 +193,9 @@ def _load(batch: list[Part], target: Contents, comparison: PartComparison, total
     if comparison.same[kind] == total[kind]:
         return
     parts = [part for part in batch if not comparison.leaves_out(part)]
-    if comparison.apart and kind == "history":
+    if comparison.has_own_history and kind == "history":
         parts = [part for part, there in zip(parts, target.find(parts), strict=True) if not _same_event(part, there)]
-    target.load(parts, renumber=comparison.apart)
+    target.load(parts, renumber=comparison.has_own_history)
 
 
 def verified(
@@ -199,7 +206,7 @@ def verified(
     for batch in batches(source.parts(), progress, plan.total):
         for part, stored in zip(batch, target.find(batch), strict=True):
             there = stored
-            if stored and stored.kind == "history" and comparison.apart:  # under the number that it had
+            if stored and stored.kind == "history" and comparison.has_own_history:  # under the number that it had
                 there = Part("history", (part.values[0], *stored.values[1:]))
             line = export_format.to_line(part)
             if there is not None and (_agree(part, there) or export_format.to_line(there) == line):
@@ -208,8 +215,5 @@ def verified(
             not_copied[part.kind] += 1
             expected = comparison.leaves_out(part) or (part.kind == "record" and part.values[0] in comparison.different)
             if not expected and (there is None or part.kind in TRUTH):
-                what = f"the {part.kind} {part.key[-1]!r}"
-                message = f"{what} is {'not in the target' if there is None else 'another in the target'}"
-                hint = "somebody may be changing the target at the same time; run it again"
-                raise FailedError(message, hint=hint)
+                raise not_as_written(part, there)
     return replace(plan, not_copied=not_copied, sha256=sums.digest)

@@ -58,7 +58,7 @@ def check_host(host: str, purpose: str) -> None:
 
 
 def check_peer(peer: str, host: str, purpose: str) -> None:
-    """The same for the address that a connection to a host has reached: a name may lead anywhere."""
+    """Check the address that a connection has reached, as `check_host` does a host: a name may lead anywhere."""
     address = _address(peer)
     if address is None:
         return

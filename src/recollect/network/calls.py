@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from recollect.disk import write_private
+from recollect.disk import own_folder, write_private
 from recollect.network.addresses import is_local
 
 MOST_ROWS = 500  # pairs of a host and a purpose; the least recent ones beyond it are dropped
@@ -99,9 +99,7 @@ def contacts() -> list[Contact]:
 
 def ledger_file() -> Path:
     """The file of the counts."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("recollect")) / "network.json"
+    return own_folder("state") / "network.json"
 
 
 def _with_pending(rows: Mapping[tuple[str, str], Contact]) -> dict[tuple[str, str], Contact]:

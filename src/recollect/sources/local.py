@@ -218,7 +218,11 @@ class VectorSource:
         if self.spelling is None or is_word is None:
             return ""
         corrections = self.spelling.nearby(query).corrections
-        words = {word: meant for word, meant in corrections.items() if word[0] == meant[0] and not is_word(word)}
+        words = {
+            word: correction
+            for word, correction in corrections.items()
+            if word[0] == correction[0] and not is_word(word)
+        }
         return reworded(query.text, words) if words else ""
 
 

@@ -14,7 +14,7 @@ from recollect.analysis import Analyzer, lead
 from recollect.dataclass import dataclass
 from recollect.errors import SourceFailed
 from recollect.querylang import contained, missing
-from recollect.ranking import fold, fold_hash
+from recollect.ranking import clean, fold, fold_hash
 from recollect.types import Filter, Hit, Joins, Query, RankedList, Record, Records, Scope
 
 MOST_BYTES = 16 * 1024 * 1024  # an answer is a few dozen rows; a longer one than this would fill the memory
@@ -154,8 +154,7 @@ def _text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         value = " … ".join(value)
     text = str(value)[:MOST_TEXT].replace("\0", "") if isinstance(value, str | int | float) else ""
-    # Half a surrogate pair, which JSON can contain, cannot be printed or stored.
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return clean(text)  # JSON can contain half a surrogate pair
 
 
 def _score(value: Any) -> float | None:

@@ -69,13 +69,13 @@ class Snapshot(Protocol):
 
 
 class StoreSnapshot(Snapshot, Protocol):
-    """The same of an open store, of which single parts can be read."""
+    """A snapshot of an open store, of which single parts can be read."""
 
     def heads(self, kind: str) -> Generator[tuple[Any, ...], None, None]:
         """The first values of each part of a kind, as many as `HEADS` says, by rising key."""
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
-        """The same as `Contents.find`; of these parts only the fields of `HEADS` are used."""
+        """The parts with the keys of these parts, as `Contents.find` finds them by the fields of `HEADS` alone."""
 
 
 class Contents(Protocol):
@@ -83,7 +83,7 @@ class Contents(Protocol):
 
     @property
     def identity(self) -> str:
-        """The same for two openings of one store, and for no others."""
+        """A text that is equal for two openings of one store, and different for other stores."""
 
     @property
     def name(self) -> str:

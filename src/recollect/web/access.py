@@ -63,7 +63,7 @@ class Tokens:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._read: tuple[tuple[int, int, int] | None, tuple[StoredToken, ...]] = (None, ())
-        self.had_some = False
+        self.ever_had_tokens = False
         """Whether there ever was a token. Removing the last one must not open a running server to everyone."""
 
     def all(self) -> tuple[StoredToken, ...]:
@@ -81,7 +81,7 @@ class Tokens:
                     raise ConfigError(f"{self.path} is of version {document['version']}", hint=UPGRADE)
                 tokens = tuple(_token(line) for line in document["tokens"])
                 self._read = (marks, tokens)
-                self.had_some = self.had_some or bool(tokens)
+                self.ever_had_tokens = self.ever_had_tokens or bool(tokens)
         except FileNotFoundError:
             tokens = ()
             self._read = (None, tokens)
@@ -152,7 +152,7 @@ def _token(line: Mapping[str, Any]) -> StoredToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class CallerMemory:
     """A caller and their memory: the owner's is the whole, a scoped caller's is `Memory.within(scope)`."""
 
     caller: Caller
@@ -168,13 +168,13 @@ class Access:
     local: Caller
     token_required: bool
     read_only: bool = False
-    _askers: dict[Caller, Asker] = field(default_factory=dict)
+    _askers: dict[Caller, CallerMemory] = field(default_factory=dict)
 
-    def asker(self, authorization: str | None) -> Asker:
+    def asker(self, authorization: str | None) -> CallerMemory:
         """The caller of the `Authorization` header."""
         kind, _, token = (authorization or "").partition(" ")
         try:
-            is_open = not self.token_required and not self.tokens.all() and not self.tokens.had_some
+            is_open = not self.token_required and not self.tokens.all() and not self.tokens.ever_had_tokens
             shown = token.strip() if kind.lower() == "bearer" else ""
             caller = self.local if is_open else self.tokens.caller(shown)
         except ConfigError as error:  # only the server's log names the file
@@ -189,7 +189,7 @@ class Access:
             caller = replace(caller, scope=scope, owner=False)
         if caller not in self._askers:
             memory = self.memory if caller.owner else self.memory.within(caller.scope)
-            self._askers[caller] = Asker(caller, memory if is_open else memory.written_by(caller.name))
+            self._askers[caller] = CallerMemory(caller, memory if is_open else memory.written_by(caller.name))
         return self._askers[caller]
 
     def may_write(self, caller: Caller) -> bool:

@@ -26,7 +26,7 @@ from recollect import __version__
 from recollect.memory import Memory
 from recollect.types import GLOBAL
 from recollect.web import evaluation_routes, operations, record_routes, responses
-from recollect.web.access import Access, Asker, Caller, Tokens
+from recollect.web.access import Access, Caller, CallerMemory, Tokens
 from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics, is_loopback
 from recollect.web.workers import Lanes, Searches
 
@@ -134,7 +134,7 @@ class Agents:
                 self._managers[asker.caller] = manager
         await manager.handle_request(scope, receive, send)
 
-    def _build(self, asker: Asker) -> StreamableHTTPSessionManager:
+    def _build(self, asker: CallerMemory) -> StreamableHTTPSessionManager:
         # The SDK takes longer to import than all the rest, so it is imported for the first agent.
         from mcp.server.transport_security import TransportSecuritySettings
 

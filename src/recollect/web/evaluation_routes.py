@@ -17,7 +17,7 @@ from recollect.evaluation.studies import DrawnSection, ReportLibrary, StoredRepo
 from recollect.evaluation.trials import SYSTEMS
 from recollect.memory import default_store
 from recollect.memory.payloads import MOST_NAME
-from recollect.web.access import Asker
+from recollect.web.access import CallerMemory
 from recollect.web.inputs import Id, Owns, Reads
 from recollect.web.responses import Json, documented, model
 
@@ -119,7 +119,7 @@ async def overlap(body: Study, asker: Reads, request: Request) -> Json:
     return await _studied(body, asker, request, studies.overlap)
 
 
-async def _studied(body: Study, asker: Asker, request: Request, study: Callable[..., dict[str, Any]]) -> Json:
+async def _studied(body: Study, asker: CallerMemory, request: Request, study: Callable[..., dict[str, Any]]) -> Json:
     """The report of a study, stored on request; errors are found before it begins."""
     shelf = _shelf(request)
     if body.save is not None:

@@ -25,7 +25,7 @@ from recollect.options import (
     Option,
     Slider,
 )
-from recollect.web.access import Asker
+from recollect.web.access import CallerMemory
 
 MOST_QUERY = 100_000
 MOST_LISTED = 1_000
@@ -38,18 +38,18 @@ _bearer = HTTPBearer(auto_error=False, description="A token that `recollect toke
 
 async def _reader(
     request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
-) -> Asker:
-    asker: Asker = request.app.state.access.asker(request.headers.get("authorization"))
+) -> CallerMemory:
+    asker: CallerMemory = request.app.state.access.asker(request.headers.get("authorization"))
     request.state.owner = asker.caller.owner
     return asker
 
 
-Reads = Annotated[Asker, Depends(_reader)]
+Reads = Annotated[CallerMemory, Depends(_reader)]
 """The caller of a request; `Writes`, `Owns` and `OwnsAndWrites` also check what the caller may do."""
 
 
 def _allowed(*, writes: bool = False, owns: bool = False) -> Any:
-    async def check(request: Request, asker: Reads) -> Asker:
+    async def check(request: Request, asker: Reads) -> CallerMemory:
         if writes and not request.app.state.access.may_write(asker.caller):
             raise Forbidden("this caller may only read", hint="use a server and a token without --read-only")
         if owns and not asker.caller.owner:
@@ -59,9 +59,9 @@ def _allowed(*, writes: bool = False, owns: bool = False) -> Any:
     return Depends(check)
 
 
-Writes = Annotated[Asker, _allowed(writes=True)]
-Owns = Annotated[Asker, _allowed(owns=True)]
-OwnsAndWrites = Annotated[Asker, _allowed(writes=True, owns=True)]
+Writes = Annotated[CallerMemory, _allowed(writes=True)]
+Owns = Annotated[CallerMemory, _allowed(owns=True)]
+OwnsAndWrites = Annotated[CallerMemory, _allowed(writes=True, owns=True)]
 
 
 # Strict: "1" for a number, or 1 for true, is most often a mistake.

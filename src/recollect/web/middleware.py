@@ -84,7 +84,7 @@ class Hosts:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        # A number is no name: whoever sends it has reached that very address.
+        # A numeric address cannot be rebound by DNS.
         return address.is_loopback or not is_loopback(self.bound)
 
 
@@ -355,7 +355,7 @@ class DrainingServer(Server):
             listener.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer who waits for changes, then end."""
+        """Answer waiting clients, then shut down."""
         self.config.app.state.changes.end()  # type: ignore[union-attr]
         await super().shutdown(sockets)
 

@@ -50,12 +50,12 @@ class _Waiters:
         self.newest = 0  # the number of the newest line of history; for a scoped caller, how many lines it may see
         self._memory = memory
         self._visible: VisibleChanges | None = None
-        self._late = 0.0
+        self._late_change_at = 0.0
         self._lock = threading.Lock()
 
     @property
-    def unsettled(self) -> float:  # seconds that are left of those in which a late change may have been missed
-        return self._late + SETTLING_SECONDS - time.monotonic()
+    def seconds_until_settled(self) -> float:  # until then a late change may have been missed
+        return self._late_change_at + SETTLING_SECONDS - time.monotonic()
 
     def look(self) -> bool:
         """Whether anything has changed since the last look."""
@@ -63,14 +63,14 @@ class _Waiters:
             moved = self._visible is not None and self._visible.refresh()
             self._visible = self._visible or VisibleChanges(self._memory.store.changes, self._memory.caller)
             if moved and self._visible.newest == self.newest:
-                self._late = time.monotonic()
+                self._late_change_at = time.monotonic()
             self.newest = self._visible.newest
             return moved
 
     def wake(self, *, everybody: bool = False) -> None:
         """Wake the callers who know an older state, or all; runs in the event loop."""
         for waiter, after in self.waiting.items():
-            if not waiter.done() and (everybody or after != self.newest or self.unsettled > 0):
+            if not waiter.done() and (everybody or after != self.newest or self.seconds_until_settled > 0):
                 waiter.set_result(None)
 
 
@@ -103,7 +103,7 @@ class Waiting:
             await self._look(waiters)
             if after != waiters.newest:
                 return waiters.newest, True
-            late = waiters.unsettled
+            late = waiters.seconds_until_settled
             patience = min(seconds, late) if late > 0 else seconds
             await asyncio.wait([waiter, left], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             self._check()

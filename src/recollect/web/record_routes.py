@@ -36,7 +36,7 @@ from recollect.models.embedders import SERVICES
 from recollect.options import SCOPE_PARTS
 from recollect.types import GLOBAL, Event, Record, Trace, Work, now
 from recollect.web import inputs
-from recollect.web.access import Asker
+from recollect.web.access import CallerMemory
 from recollect.web.inputs import Owns, Reads, ScopeBody, ScopeParameters, SearchBody, Writes
 from recollect.web.rendering import code_nodes, nodes, turn_nodes
 from recollect.web.responses import Changed, ChangedRecord, Json, documented, encoded, model
@@ -77,7 +77,11 @@ async def why_not(body: inputs.WhyNotBody, asker: Reads, request: Request) -> Js
 
 
 async def _answered(
-    request: Request, asker: Asker, body: SearchBody, function: Callable[..., tuple[bytes, Trace]], *arguments: Any
+    request: Request,
+    asker: CallerMemory,
+    body: SearchBody,
+    function: Callable[..., tuple[bytes, Trace]],
+    *arguments: Any,
 ) -> Json:
     """The result of a function of a search: at once if it is light, else in a queue."""
     _refuse_costly(asker, body)
@@ -92,7 +96,7 @@ async def _answered(
     return Json(content)
 
 
-def _waits(asker: Asker, body: SearchBody) -> bool:
+def _waits(asker: CallerMemory, body: SearchBody) -> bool:
     """Whether a search waits for others, or computes for seconds: it then gets a thread of its own."""
     settings = asker.memory.settings
     named = {name: getattr(body, name) for name in ("hyde", "rerank")}
@@ -129,7 +133,7 @@ def _explained(memory: Memory, work: Work, query: str, target: str, options: dic
     return encoded({**verdict, "record": bounded(verdict["record"]) if verdict["record"] else None})
 
 
-def _refuse_costly(asker: Asker, body: SearchBody) -> None:
+def _refuse_costly(asker: CallerMemory, body: SearchBody) -> None:
     """Options that send the query elsewhere or fetch a model are for the owner only."""
     if asker.caller.owner:
         return
@@ -156,7 +160,7 @@ RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description=_
 ImageName = Annotated[str, Query(min_length=1, max_length=MOST_NAME, description="Its path, from the note's folder.")]
 
 
-def _in_scope(asker: Asker, scope: ScopeBody | ScopeParameters | None) -> Memory:
+def _in_scope(asker: CallerMemory, scope: ScopeBody | ScopeParameters | None) -> Memory:
     named = scope.set_fields() if scope else {}
     return asker.memory.scoped(merge_scope(GLOBAL, named, {})) if named else asker.memory
 

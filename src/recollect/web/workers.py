@@ -25,7 +25,7 @@ from recollect.errors import Cancelled, FailedError, RecollectError, without_pla
 from recollect.evaluation.studies import SECONDS, StudyWork
 from recollect.stores import kind_of
 from recollect.types import Scope, Work
-from recollect.web.access import Asker, Caller
+from recollect.web.access import Caller, CallerMemory
 from recollect.web.responses import Busy, Crowded
 
 if TYPE_CHECKING:
@@ -292,19 +292,21 @@ class Lanes:
     stay in this process, where the indexes are in memory already.
     """
 
-    def __init__(self, reopen: Callable[[], Memory] | None = None) -> None:
+    def __init__(self, reopen: Callable[[], Memory] | None) -> None:
         self.bound = Lane(AT_ONCE, EACH_AT_ONCE, WAITING, PATIENCE_SECONDS)
         self.studies = Lane(AT_ONCE, EACH_AT_ONCE, WAITING, STUDY_SECONDS + PATIENCE_SECONDS)
         self.owner = Lane(OWNER_AT_ONCE, OWNER_AT_ONCE, OWNER_WAITING, OWNER_PATIENCE_SECONDS)
         self._workers = Workers(reopen) if reopen else None
         self._studying: set[Scope | None] = set()
 
-    async def run(self, request: Request, asker: Asker, function: Callable[..., Made], *arguments: Any) -> Made:
+    async def run(self, request: Request, asker: CallerMemory, function: Callable[..., Made], *arguments: Any) -> Made:
         """The result of `function(memory, work, *arguments)`; a process must be able to import the function."""
         return await self._run(self.bound, request, asker, (limits(asker.caller), function, arguments))
 
-    async def study(self, request: Request, asker: Asker, function: Callable[..., Made], *arguments: Any) -> Made:
-        """The same for a study: one at a time for each scope, and one of the owner's."""
+    async def study(
+        self, request: Request, asker: CallerMemory, function: Callable[..., Made], *arguments: Any
+    ) -> Made:
+        """The result of a study, computed as by `run`: one study at a time for each scope, and one of the owner's."""
         scope, seconds = (None, SECONDS) if asker.caller.owner else (asker.caller.scope, STUDY_SECONDS)
         if scope in self._studying:
             raise Busy("a study is under way", hint=f"try again; it takes {seconds:g} s at the most")
@@ -314,7 +316,7 @@ class Lanes:
         finally:
             self._studying.discard(scope)
 
-    async def _run(self, lane: Lane, request: Request, asker: Asker, job: Job[Made]) -> Made:
+    async def _run(self, lane: Lane, request: Request, asker: CallerMemory, job: Job[Made]) -> Made:
         scope, workers = None if asker.caller.owner else asker.caller.scope, self._workers
         make, function, arguments = job
 

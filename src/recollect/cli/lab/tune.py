@@ -55,11 +55,11 @@ _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"The
 @click.option("--k", "ks", default=KS, callback=_listed(float), metavar="LIST", help=f"RRF's constant ({KS}).")
 @click.option(
     "--fusion", "fusions", callback=_listed(str), metavar="LIST", help="Methods (yours, rrf, weighted).",
-    shell_complete=complete_option("fusion", many=True),
+    shell_complete=complete_option("fusion"),
 )  # fmt: skip
 @click.option(
     "--normalisation", "normalisations", callback=_listed(str), metavar="LIST", help="Of scores (yours).",
-    shell_complete=complete_option("normalisation", many=True),
+    shell_complete=complete_option("normalisation"),
 )  # fmt: skip
 @click.option("--vector-weight", "shares", callback=_listed(float), metavar="LIST", help="Parts of 1 (yours).")
 @_measure

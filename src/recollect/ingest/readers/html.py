@@ -47,7 +47,7 @@ class _Table:
 class BlockParser(HTMLParser):
     """Collects the blocks of a page. What is inside <main> or <article> is marked as `inner`."""
 
-    def __init__(self, part: int = 0) -> None:
+    def __init__(self, part: int) -> None:
         super().__init__(convert_charrefs=True)
         self.title = ""
         self.part = part

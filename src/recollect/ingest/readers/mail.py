@@ -3,7 +3,7 @@
 import email
 import email.policy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
@@ -57,7 +57,7 @@ def _messages(content: bytes) -> Iterator[bytes]:
 
 def _head(message: EmailMessage, part: int) -> Iterator[TextBlock]:
     lines = [f"{name}: {value}" for name in _HEADERS if (value := _header(message, name))]
-    names = [name for attached in _walk(message, 0) if (name := _file_name(attached))]
+    names = [name for attached in _walk(message, 0) if (name := _or_empty(attached.get_filename))]
     if names:
         lines.append(f"Attached: {', '.join(names)}")
     if lines:
@@ -121,16 +121,13 @@ def _decoded(part: EmailMessage) -> str:
 
 
 def _header(message: EmailMessage, name: str) -> str:
+    return " ".join(_or_empty(lambda: str(message.get(name, ""))).split())
+
+
+def _or_empty(read: Callable[[], str | None]) -> str:
     try:
-        return " ".join(str(message.get(name, "")).split())
+        return read() or ""
     except (ValueError, IndexError, AttributeError, TypeError):  # the parser of headers fails on some broken ones
-        return ""
-
-
-def _file_name(part: EmailMessage) -> str:
-    try:
-        return part.get_filename() or ""
-    except (ValueError, IndexError, AttributeError, TypeError):
         return ""
 
 

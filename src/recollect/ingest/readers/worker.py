@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from subprocess import Popen
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from recollect import process
 from recollect.ingest.readers import MIB, DocumentText, Kind, Unreadable
@@ -17,18 +17,11 @@ SECONDS = 60.0  # for one document
 MAX_MEMORY = 3 * 1024 * MIB  # of the process, where the system can limit it
 
 
-class Worker:
+class Worker(process.ChildProcess):
     """Reads documents in another process, which is started with the first one and ended by `close`."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._process: Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def read(self, content: bytes, kind: Kind) -> DocumentText:
         """The blocks of a document. Raises Unreadable with the reason if it cannot be read."""
@@ -55,12 +48,6 @@ class Worker:
         if "problem" in answer:
             raise Unreadable(answer["problem"])
         return DocumentText.from_json(answer)
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            process.end(self._process)
-            self._process = None
 
 
 def _ask(worker: Popen[bytes], content: bytes, kind: Kind) -> dict[str, Any] | None:

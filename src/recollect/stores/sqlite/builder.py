@@ -8,8 +8,7 @@ import contextlib
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from subprocess import Popen
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from recollect import process
 from recollect.analysis import Analyzer
@@ -30,24 +29,12 @@ def segments(parts: Sequence[Ints], select: Select, analyzer: Analyzer) -> Itera
             yield other, (helper.receive() if sent else None) or build(select(other), analyzer)
 
 
-class Helper:
+class Helper(process.ChildProcess):
     """The second process. After an error it is not asked again."""
 
     def __init__(self, language: str) -> None:
-        self._process: Popen[bytes] | None = None
         with contextlib.suppress(OSError, TypeError):  # no more processes are allowed, or Python is no program here
             self._process = process.start(__name__, language)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        if self._process is not None:
-            process.end(self._process)
-            self._process = None
 
     def send(self, records: Iterable[Sequence[Any]]) -> bool:
         """Send the records of a segment; False where they are too large, or nobody reads them."""
@@ -62,7 +49,7 @@ class Helper:
                 pickle.dump(batch, self._process.stdin, pickle.HIGHEST_PROTOCOL)
                 self._process.stdin.flush()
                 return True
-            self._end()
+            self.close()
         return False
 
     def receive(self) -> Segment | None:
@@ -71,7 +58,7 @@ class Helper:
             with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
                 segment: Segment = pickle.load(self._process.stdout)  # noqa: S301  (written by our own process)
                 return segment
-            self._end()
+            self.close()
         return None
 
 
