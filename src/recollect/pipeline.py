@@ -111,14 +111,9 @@ class Pipeline:
 
     def _finish(self, query: Query, started: tuple[float, list[Future[RankedList] | None]]) -> list[RankedList]:
         start, futures = started
-        lists = [
-            self._search(source, query) for source, future in zip(self.sources, futures, strict=True) if not future
-        ]
-        here = iter(lists)
-        return [
-            _wait(source, future, query, start) if future else next(here)
-            for source, future in zip(self.sources, futures, strict=True)
-        ]
+        pairs = list(zip(self.sources, futures, strict=True))
+        here = iter([self._search(source, query) for source, future in pairs if not future])
+        return [_wait(source, future, query, start) if future else next(here) for source, future in pairs]
 
     def _search_in_thread(self, source: Source, query: Query) -> RankedList:
         """Search a source in a thread. If it fails when nobody waits any more, the store notes what it cannot reach."""
@@ -144,7 +139,8 @@ class Pipeline:
             results = fusion.results(candidates)
             closest_result = next(iter(fusion.results(closest)), None)
         abstained = f"no result reaches a confidence of {query.ranking.min_confidence:g}" if closest else ""
-        trace = self._trace(query, lists, stages, duplicates=fusion.duplicates, abstained=abstained, start=start)
+        trace = self._trace(query, lists, stages, fusion.duplicates)
+        trace = replace(trace, took_ms=_since(start), abstained=abstained)
         return Answer(query, tuple(results), trace, closest_result)
 
     def _run_stages(
@@ -165,20 +161,14 @@ class Pipeline:
             stages.append(StageTrace(name, len(before), len(candidates), _since(began), warnings))
         return candidates, closest, stages
 
-    def _trace(
-        self, query: Query, lists: Sequence[RankedList], stages: Sequence[StageTrace], *, duplicates: int,
-        abstained: str, start: float,
-    ) -> Trace:  # fmt: skip
+    def _trace(self, query: Query, lists: Sequence[RankedList], stages: Sequence[StageTrace], duplicates: int) -> Trace:
         answered = [ranked for ranked in lists if ranked.error is None]
         dropped = {stage.name: stage.given - stage.left for stage in stages if stage.name not in UNCOUNTED}
         lags = [ranked.lag for ranked in answered if ranked.lag is not None]
+        absent = (SourceTrace(name, "skipped", reason=why) for name, why in self.absent)
         return Trace(
-            took_ms=_since(start),
             mode="hybrid" if len(answered) > 1 else f"{answered[0].source}-only",
-            sources=(
-                *(_source_trace(ranked) for ranked in lists),
-                *(SourceTrace(name, "skipped", reason=why) for name, why in self.absent),
-            ),
+            sources=(*map(_source_trace, lists), *absent),
             stages=tuple(stages),
             filtered={
                 **dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0),
@@ -189,7 +179,6 @@ class Pipeline:
             warnings=tuple(dict.fromkeys(self._warnings(query, lists, stages))),
             also_searched=tuple(dict.fromkeys(word for ranked in lists for word in ranked.also)),
             favours=str(query.period) if query.period else "",
-            abstained=abstained,
         )
 
     def fused(self, query: Query, lists: Sequence[RankedList]) -> list[Candidate]:
