@@ -44,10 +44,8 @@ class ClusterContents(PostgresContents):
         " SET citus.max_adaptive_executor_pool_size TO 2"
     )
     create_space = staticmethod(create_space)
-
-    @property
-    def snapshot_type(self) -> type[PostgresSnapshot]:
-        return ClusterSnapshot
+    snapshot_type = ClusterSnapshot
+    places_table = "ids"
 
     def begin(self, connection: Connection) -> None:
         """Begin to read on every worker while nobody writes, so that all of them show one state. Then writers go on."""
@@ -99,11 +97,6 @@ class ClusterContents(PostgresContents):
         orphans = [table.restate(part, record) for part, record in parts.items() if part.values[0] in stored]
         table.drop_orphans(orphans)
         adopt_vectors(connection, [passage_hash(record.passage) for record in parts.values()])
-
-    def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
-        ids = list({part.values[1] for part in events})
-        rows = connection.execute("SELECT id, row, scope FROM ids WHERE id = ANY(%s)", (ids,))
-        return {key: (row, scope) for key, row, scope in rows}
 
     def load_vectors(self, connection: Connection, parts: Sequence[Part]) -> None:
         rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
