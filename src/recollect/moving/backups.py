@@ -120,6 +120,7 @@ def _save(made: Backup, source: Place, file: Path | None, steps: Steps) -> Backu
             name = store.contents.name
         counts = _export(source, content, steps)
     else:
+        from recollect.stores.sqlite.database import name_of
         from recollect.stores.sqlite.health import check_snapshot, write_snapshot
 
         content.touch(mode=0o600)
@@ -129,7 +130,7 @@ def _save(made: Backup, source: Place, file: Path | None, steps: Steps) -> Backu
         except StoreError as error:
             error.explain(f"{error.message}; no backup was written", error.hint)
             raise
-        name, counts = checked.name(file), checked.counts
+        name, counts = name_of(checked.identifier, file), checked.counts
     length, digest = archive.digest_of(content)
     made = replace(made, store=store_id(name), length=length, sha256=digest, counts=counts)
     archive.pack(made, content, steps("compressing"))

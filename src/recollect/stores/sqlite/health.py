@@ -43,7 +43,6 @@ from recollect.stores.sqlite.database import (
     WAL_LIMIT_BYTES,
     Database,
     check_owner,
-    name_of,
     parts_of,
     translated,
 )
@@ -250,10 +249,6 @@ class CheckedFile(NamedTuple):
 
     identifier: str | None
     counts: dict[str, int]
-
-    def name(self, path: Path) -> str:
-        """The name of the store at a path, as its `contents` give it."""
-        return name_of(self.identifier, path)
 
 
 def write_snapshot(store: Path, target: Path) -> None:

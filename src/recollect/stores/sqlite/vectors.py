@@ -220,9 +220,9 @@ class SqliteVectors(VectorIndex):
                 stack = files  # another process has written
             if settled:
                 rows = changed_rows(connection, self._number, stack.seq, stack.number)
-                new = self._read(connection, stack, rows, folder.write_block)
+                new = self._read(connection, stack, rows, folder.write)
                 while span := due(new.blocks, new.live, largest=LARGEST_ROWS, scrub=scrub):
-                    new = new.with_merged(*span, folder.write_block)
+                    new = new.with_merged(*span, folder.write)
                 new = replace(new, based=state.seq)
                 self._index.publish(connection, self._number, new)
                 return new
