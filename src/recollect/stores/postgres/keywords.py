@@ -66,6 +66,8 @@ LOCK_LANGUAGE: Sequence[Condition] = (
 )
 """In a write transaction: the language does not change until it ends."""
 
+RECORD_COUNT = "SELECT count(*) FROM records WHERE forgotten_at IS NULL"
+
 _REMOVED = "SELECT array_send(array_agg(row)) FROM removals WHERE {scoped}"
 
 Rows: TypeAlias = "NDArray[np.int64]"
@@ -350,5 +352,5 @@ def _merge(connection: Connection, most: int, *, patient: bool) -> int:
 
 
 def _record_count(connection: Connection) -> int:
-    row = connection.execute("SELECT count(*) FROM records WHERE forgotten_at IS NULL").fetchone()
+    row = connection.execute(RECORD_COUNT).fetchone()
     return int(row[0]) if row else 0

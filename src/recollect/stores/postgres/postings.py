@@ -25,7 +25,8 @@ REINDEX_CHARACTERS = 2_000_000  # records that are analysed again in one transac
 
 MERGE_LOCK = 0x52434C50  # the advisory lock for merging, one for each schema
 
-_DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
+DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
+TALLY = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
 _REMOVE = (
     "WITH old AS (DELETE FROM documents WHERE row = %s RETURNING row, scope, terms, merged)"
     " INSERT INTO removals (row, scope, terms) SELECT row, scope, terms FROM old WHERE merged"
@@ -96,7 +97,7 @@ class IndexWriter:
         """Add records to all indexes."""
         for each in stored:
             terms, counts = list(each.terms.counts), list(each.terms.counts.values())
-            connection.execute(_DOCUMENT, (each.row, each.scope, each.terms.length, terms, counts))
+            connection.execute(DOCUMENT, (each.row, each.scope, each.terms.length, terms, counts))
         self.add_derived(connection, stored, spaces)
 
     @staticmethod
@@ -107,8 +108,7 @@ class IndexWriter:
         for each in stored:
             lengths[each.scope] += each.terms.length
         for scope, count in Counter(scopes).items():  # a new row for each, so that no transaction waits for another
-            insert = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
-            connection.execute(insert, (scope, count, lengths[scope]))
+            connection.execute(TALLY, (scope, count, lengths[scope]))
         IndexWriter.merge_tallies(connection, list(set(scopes)))
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in spaces:
@@ -192,7 +192,7 @@ def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
         for row, scope, title, text in rows:
             terms, length = writer.terms(Record("", text, title=title))
             values = (row, scope, length, list(terms), list(terms.values()))
-            connection.execute(f"{_DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
+            connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
             connection.execute(
                 "WITH changed AS (UPDATE records SET length = %s FROM records AS before"
                 " WHERE records.row = %s AND before.row = records.row AND records.length <> %s"

@@ -57,10 +57,11 @@ def scope_number(connection: Connection, scope: Scope) -> int:
     return int(row[0])
 
 
-def visible_scopes(connection: Connection, scope: Scope) -> list[int]:
-    """The numbers of the scopes whose records a caller with this scope can see."""
+def visible_scopes(connection: Connection, scope: Scope, among: str = "true") -> list[int]:
+    """The numbers of the scopes whose records a caller with this scope can see; `among` is a further condition."""
     condition, values = visible_to(scope)
-    return [number for (number,) in connection.execute(f"SELECT scope FROM scopes WHERE {condition}", values)]
+    scopes = connection.execute(f"SELECT scope FROM scopes WHERE {condition} AND {among} ORDER BY scope", values)
+    return [number for (number,) in scopes]
 
 
 def in_scopes(where: Filter) -> Condition:

@@ -12,7 +12,7 @@ from recollect.stores.database import NOTHING
 from recollect.stores.postgres.citus.database import ClusterDatabase
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords, Postings, read_postings
-from recollect.stores.postgres.postings import MERGE_LOCK, IndexWriter, not_indexed
+from recollect.stores.postgres.postings import DOCUMENT, MERGE_LOCK, TALLY, IndexWriter, not_indexed
 from recollect.stores.postgres.rows import POSTING, find_scope
 from recollect.stores.rows import micros
 from recollect.types import Filter, RankedList, Record, Scope, now
@@ -20,10 +20,6 @@ from recollect.types import Filter, RankedList, Record, Scope, now
 MERGE_BATCH = 1_000
 
 FULL_BLOCK = 1_600  # bytes of postings after which a block is not appended to
-
-DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
-
-TALLY = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
 
 _BLOCKS = """
     SELECT place, string_agg(postings, ''::bytea) FROM (SELECT term, postings FROM blocks WHERE {scoped}) AS held

@@ -17,11 +17,11 @@ from recollect.stores.contents import columns_of, scope_of
 from recollect.stores.ledger import RecordState
 from recollect.stores.postgres.additions import Additions, lock_folds
 from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
-from recollect.stores.postgres.citus.keywords import DOCUMENT, TALLY, ClusterKeywords
+from recollect.stores.postgres.citus.keywords import ClusterKeywords
 from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, insert_vectors, save_vectors
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
-from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexedRecord
+from recollect.stores.postgres.postings import DOCUMENT, TALLY, TALLY_MERGE_CHANCE, IndexedRecord
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
