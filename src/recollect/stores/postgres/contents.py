@@ -20,7 +20,7 @@ from recollect.stores.postgres.database import BEGIN_READ, DIALECT, PostgresData
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import scope_number
-from recollect.stores.postgres.vectors import create_index, create_space
+from recollect.stores.postgres.vectors import create_index, create_space, unpack
 from recollect.types import Progress, Record, VectorSpace
 from recollect.types.parts import Contents, Part
 
@@ -315,9 +315,9 @@ def packed(vector: bytes, number: str = "f4") -> bytes:
 
 
 def _unpacked(row: Sequence[Any]) -> tuple[str, bytes, bytes]:
-    """A vector as parts have it. In pgvector's binary format two short integers come first."""
+    """A vector as parts have it."""
     fingerprint, passage, vector = row
-    return fingerprint, bytes(passage), np.frombuffer(bytes(vector)[4:], dtype=">f4").astype("<f4").tobytes()
+    return fingerprint, bytes(passage), unpack([vector]).tobytes()
 
 
 def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:

@@ -118,7 +118,7 @@ class PostgresVectors(VectorIndex):
                 f"SELECT id, vector FROM {self._embedded} WHERE space = %s AND {condition}",
                 [self._number, *values],
             )
-            return {key: _unpack([vector])[0] for key, vector in rows}
+            return {key: unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         with self._database.read(where.scope if where else self.scope) as connection:
@@ -209,7 +209,7 @@ class PostgresVectors(VectorIndex):
         ).fetchall()
         if not found:
             return []
-        matrix = _unpack([packed for packed, *_ in found]).astype(np.float64)
+        matrix = unpack([packed for packed, *_ in found]).astype(np.float64)
         scores = (matrix @ vector.astype(np.float64)).round(6).tolist()
         ranked = [(row, score, *columns) for (_, row, *columns), score in zip(found, scores, strict=True)]
         return sorted(ranked, key=itemgetter(1), reverse=True)
@@ -240,10 +240,10 @@ def literal(vector: Vector) -> str:
     return f"[{','.join(map(repr, vector.astype(np.float32).tolist()))}]"
 
 
-def _unpack(vectors: Sequence[bytes]) -> Matrix:
+def unpack(vectors: Sequence[bytes]) -> Matrix:
     """Vectors from pgvector's binary format: two short integers, then big-endian floats."""
     joined = b"".join(bytes(vector)[4:] for vector in vectors)
-    return np.frombuffer(joined, dtype=">f4").reshape(len(vectors), -1).astype(np.float32)
+    return np.frombuffer(joined, dtype=">f4").reshape(len(vectors), -1).astype("<f4")
 
 
 def create_space(connection: Connection, space: VectorSpace) -> int:

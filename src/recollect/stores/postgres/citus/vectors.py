@@ -17,6 +17,7 @@ from recollect.stores.postgres.vectors import (
     add_rows,
     create_index,
     literal,
+    unpack,
 )
 from recollect.stores.rows import stored_pairs
 from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
@@ -91,15 +92,10 @@ def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
             (space, [passage for (passage,) in missing]),
         ).fetchall()  # fmt: skip
         if found:
-            pairs = [(bytes(passage), _packed(vector)) for passage, vector in found]
+            pairs = [(bytes(passage), unpack([vector]).tobytes()) for passage, vector in found]
             save_vectors(connection, space, pairs)
             keys = [passage for passage, _ in pairs]
             connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (NOBODY, keys))
-
-
-def _packed(vector: bytes) -> bytes:
-    """A vector from pgvector's binary format: two short integers, then big-endian floats."""
-    return np.frombuffer(bytes(vector)[4:], ">f4").astype("<f4").tobytes()
 
 
 def attach_vectors(connection: Connection, space: int, passages: Sequence[bytes], scopes: Sequence[int]) -> None:
