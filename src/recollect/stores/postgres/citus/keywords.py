@@ -11,7 +11,7 @@ import numpy as np
 from recollect.stores.database import NOTHING
 from recollect.stores.postgres.citus.database import ClusterDatabase
 from recollect.stores.postgres.connections import Connection
-from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords, Postings, read_postings
+from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
 from recollect.stores.postgres.postings import DOCUMENT, MERGE_LOCK, TALLY, IndexWriter, not_indexed
 from recollect.stores.postgres.rows import POSTING, find_scope
 from recollect.stores.rows import micros
@@ -37,6 +37,7 @@ class ClusterKeywords(PostgresKeywords):
     """Keyword search in a distributed store."""
 
     _database: ClusterDatabase
+    _blocks = _BLOCKS
     lock = ((f"LOCK TABLE {ClusterDatabase.locked} IN ROW EXCLUSIVE MODE", ()), LOCK_LANGUAGE[1])
 
     def search(
@@ -71,10 +72,8 @@ class ClusterKeywords(PostgresKeywords):
             while self._database.write(partial(merge_postings, scope=scope, patient=True)) >= MERGE_BATCH:
                 pass
 
-    def _postings(self, connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
-        return read_postings(connection, terms, where, _BLOCKS)
-
-    def _reindex(self, connection: Connection, writer: IndexWriter, after: int) -> int:
+    @staticmethod
+    def _reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
         if not (batch := not_indexed(connection, after)):
             return -1
         ids = "SELECT id FROM ids WHERE row = ANY(%s) ORDER BY id FOR UPDATE"
