@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -41,10 +41,65 @@ MAX_UNSETTLED = 10_000
 SETTLE_BATCH = 32  # vectors that are added to the index at once, while somebody waits
 
 
+def create_vectors(connection: Connection, number: int, dimension: int) -> None:
+    """Create the table of a space. It has the row and the scope of each vector, so that an index scan can filter."""
+    table = f"vectors_{number}"
+    connection.execute(
+        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({dimension}),"
+        " settled boolean NOT NULL DEFAULT false)"
+    )
+    add_rows(connection, number)
+    connection.execute(f"CREATE INDEX {table}_missing ON {table} (row) WHERE vector IS NULL")
+    connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
+    connection.execute(f"CREATE INDEX {table}_new ON {table} (scope) WHERE NOT settled AND vector IS NOT NULL")
+    create_index(connection, number, dimension)
+    connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
+
+
+def create_space(
+    connection: Connection,
+    space: VectorSpace,
+    *,
+    locked: str = PostgresDatabase.locked,
+    create_table: Callable[[Connection, int, int], None] = create_vectors,
+) -> int:
+    """Create a vector space, if it does not exist, and return its number."""
+    connection.execute(f"LOCK TABLE {locked} IN SHARE ROW EXCLUSIVE MODE")  # later writes see the space
+    find = "SELECT space FROM spaces WHERE fingerprint = %s"
+    if (row := connection.execute(find, (space.fingerprint,)).fetchone()) is not None:
+        return int(row[0])
+    row = connection.execute(
+        "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
+        (space.fingerprint, space.embedder, space.dimension),
+    ).fetchone()
+    number = int(row[0]) if row else 0
+    create_table(connection, number, space.dimension)
+    return number
+
+
+def add_rows(connection: Connection, number: int) -> None:
+    """Give an empty space a row for each record, without a vector."""
+    every = "SELECT row, scope FROM records WHERE forgotten_at IS NULL"
+    connection.execute(f"INSERT INTO vectors_{number} (row, scope) {every}")
+
+
+def create_index(connection: Connection, number: int, dimension: int) -> None:
+    """Create the HNSW index of a space, if it does not exist. That is much faster when the vectors are there."""
+    table = f"vectors_{number}"
+    missing = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_near",)).fetchone() == (True,)
+    if missing and dimension <= MAX_INDEXED_DIMENSION:
+        connection.execute(f"UPDATE {table} SET settled = true WHERE NOT settled AND vector IS NOT NULL")
+        connection.execute(
+            f"CREATE INDEX IF NOT EXISTS {table}_near ON {table} USING hnsw (vector halfvec_ip_ops) WHERE settled"
+        )
+
+
 class PostgresSpaces(SqlSpaces):
     """The vector spaces of one PostgreSQL store."""
 
     _scope: Scope | None = None
+    _create = staticmethod(create_space)
 
     def within(self, scope: Scope) -> PostgresSpaces:
         """The same spaces, whose vectors are read as one scope."""
@@ -60,9 +115,6 @@ class PostgresSpaces(SqlSpaces):
     def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
         kind = RestrictedVectors if self._database.row_security() else PostgresVectors
         return kind(self._database, space, number)
-
-    def _create(self, connection: Connection, space: VectorSpace) -> int:
-        return create_space(connection, space)
 
     def _cleared(self, connection: Connection, number: int) -> None:
         # While the table is filled again nobody may add a record, which would then be in it twice or not at all.
@@ -244,52 +296,6 @@ def unpack(vectors: Sequence[bytes]) -> Matrix:
     """Vectors from pgvector's binary format: two short integers, then big-endian floats."""
     joined = b"".join(bytes(vector)[4:] for vector in vectors)
     return np.frombuffer(joined, dtype=">f4").reshape(len(vectors), -1).astype("<f4")
-
-
-def create_space(connection: Connection, space: VectorSpace) -> int:
-    """Create a vector space, if it does not exist, and return its number.
-
-    Its table has the row and the scope of each vector, so that an index scan can filter.
-    """
-    connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")  # later writes see the space
-    row = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
-    if row is not None:
-        return int(row[0])
-    row = connection.execute(
-        "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
-        (space.fingerprint, space.embedder, space.dimension),
-    ).fetchone()
-    number = int(row[0]) if row else 0
-    table = f"vectors_{number}"
-    connection.execute(
-        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({space.dimension}),"
-        " settled boolean NOT NULL DEFAULT false)"
-    )
-    add_rows(connection, number)
-    connection.execute(f"CREATE INDEX {table}_missing ON {table} (row) WHERE vector IS NULL")
-    connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
-    connection.execute(f"CREATE INDEX {table}_new ON {table} (scope) WHERE NOT settled AND vector IS NOT NULL")
-    create_index(connection, number, space.dimension)
-    connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
-    connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
-    return number
-
-
-def add_rows(connection: Connection, number: int) -> None:
-    """Give an empty space a row for each record, without a vector."""
-    every = "SELECT row, scope FROM records WHERE forgotten_at IS NULL"
-    connection.execute(f"INSERT INTO vectors_{number} (row, scope) {every}")
-
-
-def create_index(connection: Connection, number: int, dimension: int) -> None:
-    """Create the HNSW index of a space, if it does not exist. That is much faster when the vectors are there."""
-    table = f"vectors_{number}"
-    missing = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_near",)).fetchone() == (True,)
-    if missing and dimension <= MAX_INDEXED_DIMENSION:
-        connection.execute(f"UPDATE {table} SET settled = true WHERE NOT settled AND vector IS NOT NULL")
-        connection.execute(
-            f"CREATE INDEX IF NOT EXISTS {table}_near ON {table} USING hnsw (vector halfvec_ip_ops) WHERE settled"
-        )
 
 
 def settle(database: PostgresDatabase) -> None:

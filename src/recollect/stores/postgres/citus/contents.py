@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from recollect.stores import contents
 from recollect.stores.postgres.citus.database import scope_number
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
-from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, create_space
+from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, create_cluster_space
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
@@ -43,7 +43,7 @@ class ClusterContents(PostgresContents):
         "SET lock_timeout TO 0; SET citus.multi_shard_modify_mode TO parallel;"
         " SET citus.max_adaptive_executor_pool_size TO 2"
     )
-    create_space = staticmethod(create_space)
+    create_space = staticmethod(create_cluster_space)
     snapshot_type = ClusterSnapshot
     places_table = "ids"
 

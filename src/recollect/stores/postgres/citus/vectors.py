@@ -16,6 +16,7 @@ from recollect.stores.postgres.vectors import (
     PostgresVectors,
     add_rows,
     create_index,
+    create_space,
     literal,
     unpack,
 )
@@ -149,36 +150,6 @@ class ClusterVectors(PostgresVectors):
             self._database.write(partial(save_vectors, space=self._number, vectors=pairs, ahead=ahead), self.scope)
 
 
-class ClusterSpaces(PostgresSpaces):
-    """The vector spaces of a distributed store."""
-
-    def count(self, space: VectorSpace) -> int:
-        with self._database.read() as connection:
-            vectors = "SELECT count(DISTINCT passage) FROM embeddings WHERE space = ANY(%s)"
-            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,))
-            row = connection.execute(vectors, ([each for (each,) in number],)).fetchone()
-            return int(row[0]) if row else 0
-
-    def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
-        return ClusterVectors(self._database, space, number)
-
-    def _create(self, connection: Connection, space: VectorSpace) -> int:
-        return create_space(connection, space)
-
-
-def create_space(connection: Connection, space: VectorSpace) -> int:
-    """Create a vector space, if it does not exist, and return its number."""
-    connection.execute(f"LOCK TABLE {ClusterDatabase.locked} IN SHARE ROW EXCLUSIVE MODE")
-    row = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
-    if row is None:
-        row = connection.execute(
-            "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
-            (space.fingerprint, space.embedder, space.dimension),
-        ).fetchone()
-        create_vectors(connection, int(row[0]) if row else 0, space.dimension)
-    return int(row[0]) if row else 0
-
-
 def create_vectors(connection: Connection, number: int, dimension: int) -> None:
     """Create the table of a space."""
     table = f"vectors_{number}"
@@ -192,3 +163,22 @@ def create_vectors(connection: Connection, number: int, dimension: int) -> None:
     create_index(connection, number, dimension)
     connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
     connection.execute(f"CREATE POLICY seen ON {table} USING ({OWN})")
+
+
+create_cluster_space = partial(create_space, locked=ClusterDatabase.locked, create_table=create_vectors)
+
+
+class ClusterSpaces(PostgresSpaces):
+    """The vector spaces of a distributed store."""
+
+    _create = staticmethod(create_cluster_space)
+
+    def count(self, space: VectorSpace) -> int:
+        with self._database.read() as connection:
+            vectors = "SELECT count(DISTINCT passage) FROM embeddings WHERE space = ANY(%s)"
+            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,))
+            row = connection.execute(vectors, ([each for (each,) in number],)).fetchone()
+            return int(row[0]) if row else 0
+
+    def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
+        return ClusterVectors(self._database, space, number)
