@@ -191,9 +191,7 @@ def _put(table: Table, change: Put) -> Record:
 def _put_again(table: Table, stored: RecordState, change: Put) -> Record:
     before, record = stored.record, change.record
     if before.scope != record.scope and not stored.purged:  # the history of an id, too, belongs to one scope
-        raise UsageError(
-            f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
-        )
+        raise id_taken(record.id)
     if before.kind == "chunk" and record.kind == "fact" and not stored.forgotten:
         raise id_of_a_chunk(record.id)
     if not change.any_writer and not stored.purged and record.provenance.distrust > before.provenance.distrust:
@@ -210,6 +208,12 @@ def _put_again(table: Table, stored: RecordState, change: Put) -> Record:
     table.replace(after, before)
     table.note(after.id, "update", {"before": changed, **change.writer.as_detail()})
     return after
+
+
+def id_taken(record_id: str | None = None) -> UsageError:
+    """The refusal of an id that a record of another scope has; None if it is not known which id."""
+    name = "the id" if record_id is None else f"the id {record_id!r}"
+    return UsageError(f"{name} is taken by a record of another scope", hint="leave the id out, or use another")
 
 
 def id_of_a_chunk(record_id: str) -> UsageError:

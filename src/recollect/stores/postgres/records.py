@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
-from recollect.errors import RecollectError, UsageError
+from recollect.errors import RecollectError
 from recollect.stores import ledger
 from recollect.stores.postgres.additions import CHANNEL, Additions, insertion, lock_folds
 from recollect.stores.postgres.connections import Connection, Cursors, run
@@ -176,9 +176,7 @@ class Rows(ledger.Table):
         """Ids that another transaction has just inserted. If their records are visible, the changes are made again."""
         for key in ids:
             if self.connection.execute("SELECT 1 FROM records WHERE id = %s", (key,)).fetchone() is None:
-                raise UsageError(
-                    f"the id {key!r} is taken by a record of another scope", hint="leave the id out, or use another"
-                )
+                raise ledger.id_taken(key)
         if ids:
             raise pg.SerializationFailure("another transaction has inserted a record with the same id")
 
