@@ -116,6 +116,10 @@ class Rows(ledger.Table):
                 self.connection.execute(_NOTE, [list(column) for column in zip(*self._events, strict=True)])
         rows = [cursor.fetchone() for cursor in inserted]
         self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
+        self._clear()
+
+    def _clear(self) -> None:
+        """Empty the buffers, whose records are stored now."""
         self._new_ids -= self._buffer.keys()
         self._new_texts -= self._buffered_texts
         for buffer in (self._buffer, self._buffered_texts, self._events):

@@ -117,10 +117,7 @@ class ClusterRows(Rows):
         merged = [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
         for scope in merged:
             merge_tallies(self.connection, scope)
-        self._new_ids -= self._buffer.keys()
-        self._new_texts -= self._buffered_texts
-        for buffer in (self._buffer, self._buffered_texts, self._events):
-            buffer.clear()
+        self._clear()
 
     def look(self, key: str) -> RecordState | None:
         if key in self._buffer:
