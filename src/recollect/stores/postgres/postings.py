@@ -109,7 +109,7 @@ class IndexWriter:
             lengths[each.scope] += each.terms.length
         for scope, count in Counter(scopes).items():  # a new row for each, so that no transaction waits for another
             connection.execute(TALLY, (scope, count, lengths[scope]))
-        IndexWriter.merge_tallies(connection, list(set(scopes)))
+        IndexWriter.merge_tallies(connection, drawn_scopes(set(scopes)))
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in spaces:
             connection.execute(
@@ -122,11 +122,10 @@ class IndexWriter:
             )
 
     @staticmethod
-    def merge_tallies(connection: Connection, scopes: Sequence[int], every: int = 0) -> None:
-        """One time in `every` (by default now and then), one tally of a scope in place of many."""
+    def merge_tallies(connection: Connection, scopes: Iterable[int]) -> None:
+        """One tally of each scope in place of many."""
         for scope in scopes:
-            if random.randrange(every or TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
-                connection.execute(_MERGE_SCOPE, (scope, scope))
+            connection.execute(_MERGE_SCOPE, (scope, scope))
 
     @staticmethod
     def remove(connection: Connection, row: int, spaces: Sequence[int]) -> None:
@@ -139,6 +138,11 @@ class IndexWriter:
         )
         for space in spaces:
             connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
+
+
+def drawn_scopes(scopes: Iterable[int]) -> list[int]:
+    """Now and then some of these scopes, whose tallies are then merged."""
+    return [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
 
 
 def stored_vector(space: int, table: str) -> str:

@@ -20,7 +20,7 @@ from recollect.stores.postgres.additions import CHANNEL, Additions, insertion, l
 from recollect.stores.postgres.connections import Connection, Cursors, run
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.keywords import PostgresKeywords
-from recollect.stores.postgres.postings import IndexedRecord, IndexWriter
+from recollect.stores.postgres.postings import IndexedRecord, IndexWriter, drawn_scopes
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
 from recollect.stores.postgres.vectors import save_vectors
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
@@ -111,7 +111,7 @@ class Rows(ledger.Table):
                 terms, length = self.writer.terms(record)
                 values = [*to_row(record), scope, length, list(terms), list(terms.values())]
                 inserted.append(self.connection.execute(insert, [*values, *self._events[0][1:]] if noted else values))
-            self.writer.merge_tallies(self.connection, scopes)
+            self.writer.merge_tallies(self.connection, drawn_scopes(scopes))
             if self._events and not noted:
                 self.connection.execute(_NOTE, [list(column) for column in zip(*self._events, strict=True)])
         rows = [cursor.fetchone() for cursor in inserted]

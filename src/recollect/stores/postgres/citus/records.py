@@ -21,7 +21,7 @@ from recollect.stores.postgres.citus.keywords import ClusterKeywords
 from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, insert_vectors, save_vectors
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
-from recollect.stores.postgres.postings import DOCUMENT, TALLY, TALLY_MERGE_CHANCE, IndexedRecord
+from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, drawn_scopes
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
@@ -114,8 +114,7 @@ class ClusterRows(Rows):
         with self.connection.pipeline():
             self._insert(list(map(self._indexed, records, numbers, scopes)))
             insert_rows(self.connection, _EVENT, events)
-        merged = [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
-        for scope in merged:
+        for scope in drawn_scopes(scopes):
             merge_tallies(self.connection, scope)
         self._clear()
 
