@@ -82,7 +82,7 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
         ("sqlite.index", {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "LARGEST_ROWS": 64}),
         ("sqlite.keywords", {"SEARCH_FACTOR": 0}),
         ("sqlite.views", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8}),
-        ("sqlite.blocks", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8, "PIECE_ROWS": 2, "SHARED_ROWS": 3}),
+        ("sqlite.blocks", {"PIECE_ROWS": 2, "SHARED_ROWS": 3}),
         (
             "sqlite.vectors",
             {

@@ -273,11 +273,11 @@ class Index:
             if writing and len(part) >= WRITTEN_ROWS:
                 with self.tolerated():
                     segment = self.folder.write(segment)
-            view = view.plus(segment, state.seq).condensed()
+            view = view.plus(segment).condensed()
             done += len(part)
             if progress:
                 progress(done, len(rows))
-        return view if view.seq == state.seq else View(view.segments, view.live, state.seq, view.based)
+        return view if view.seq == state.seq else replace(view, seq=state.seq)
 
     # -- writing files ------------------------------------------------------------------------------------
 
@@ -302,10 +302,10 @@ class Index:
         """Write what is in memory, merge segments of about the same size, and let a new manifest count."""
         with self.tolerated():
             while span := due(view.segments, view.live, largest=LARGEST_ROWS, scrub=scrub):
-                view = self._merge(view, *span)
+                view = view.with_merged(*span, self.folder.write)
             # Somebody may have deleted the folder.
-            present = [self.folder.write(each) if self.folder.missing(each) else each for each in view.segments]
-            view = View(present, view.live, state.seq, state.seq)
+            present = (self.folder.write(each) if self.folder.missing(each) else each for each in view.segments)
+            view = View(tuple(present), view.live, state.seq, state.seq)
             before = self._manifest
             spaces = {
                 name: files
@@ -316,17 +316,6 @@ class Index:
             self.folder.commit(manifest)
             self._manifest, self._base = manifest, view
         return view
-
-    def _merge(self, view: View, start: int, end: int) -> View:
-        """The view with some adjacent segments as one file, without what is not live."""
-        segment = merged(view.segments[start:end], view.live[start:end], first=start == 0)
-        new = [self.folder.write(segment)] if len(segment) + len(segment.gone) else []
-        return View(
-            (*view.segments[:start], *new, *view.segments[end:]),
-            (*view.live[:start], *(None for _ in new), *view.live[end:]),
-            view.seq,
-            view.based,
-        )
 
 
 def rows_after(connection: Connection, seq: int) -> Ints:

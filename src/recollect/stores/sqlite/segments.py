@@ -54,9 +54,14 @@ NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 
 
 class RowArrays:
-    """Arrays with what is known of some rows; `rows` are the numbers of these, by place."""
+    """Arrays with what is known of some rows; `rows` are the numbers of these, by place.
+
+    `gone` are rows of which nothing is known any more. `file` is empty while the arrays are in memory only.
+    """
 
     rows: Ints
+    gone: Ints
+    file: str
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -186,7 +186,7 @@ class SqliteVectors(VectorIndex):
     def _from_files(self, connection: Connection) -> Stack:
         files, stack = self._index.files_of(connection, self._number), Stack()
         for block in files.blocks if files else ():
-            stack = stack.plus(block, 0, 0)
+            stack = stack.plus(block)
         return replace(stack, seq=files.seq, number=files.number, based=files.seq) if files else stack
 
     def _read(
@@ -207,7 +207,7 @@ class SqliteVectors(VectorIndex):
             vectors = joined((vector for _, vector in pairs), self._space.dimension)
             axes = learned_axes(vectors, stack.blocks) if many else None
             block = block_of(found, vectors, gone, axes)
-            stack = stack.plus(write(block) if len(block) >= WRITTEN_ROWS else block, 0, 0).condensed()
+            stack = stack.plus(write(block) if len(block) >= WRITTEN_ROWS else block).condensed()
         return replace(stack, seq=state.seq, number=state.number)
 
     def _written(self, connection: Connection, stack: Stack, *, scrub: bool = False) -> Stack:
