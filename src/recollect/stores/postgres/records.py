@@ -145,7 +145,7 @@ class Rows(ledger.Table):
         with self.connection.pipeline():
             self.unindex(row)
             self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
-            self.drop_orphan(passage_hash(before.passage))
+            self.drop_orphan(row, passage_hash(before.passage))
             self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
@@ -167,7 +167,7 @@ class Rows(ledger.Table):
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         self._events.append((key, action, micros(now()), ledger.encoded(detail)))
 
-    def drop_orphan(self, passage: bytes) -> None:
+    def drop_orphan(self, row: int, passage: bytes) -> None:  # noqa: ARG002
         self.connection.execute("SELECT drop_orphan(%s)", (passage,))
 
     def save(self, change: SaveVectors) -> None:
