@@ -69,7 +69,7 @@ class PostgresStore(SqlStore):
         self.joins = PostgresJoins(self._database)
 
     def within(self, scope: Scope) -> PostgresStore:
-        """The same store, whose transactions all name this scope to row-level security."""
+        """A view of this store whose transactions all name this scope to row-level security."""
         view = copy.copy(self)
         view.records = self.records.within(scope)
         view.spaces = self.spaces.within(scope)

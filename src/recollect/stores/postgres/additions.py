@@ -41,9 +41,10 @@ def insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
 
 @functools.cache
 def _guarded_insertion(spaces: tuple[int, ...], find: str, space: int | None, *, merge: bool) -> str:
-    """The same with an event, if scope, language and spaces are those that the client knows, and its text is new there.
+    """The statement that inserts a new record and its event, if the store is as the client knows it.
 
-    Else it writes nothing. A vector in the space `space` is inserted, too, which must be the active one.
+    That is: it has this scope, language and these spaces, and the text is new in the scope. Else it writes nothing.
+    A vector in the space `space` is inserted, too, which must be the active one.
     """
     known = (
         "%s = (SELECT value FROM meta WHERE key = 'language')"

@@ -218,8 +218,9 @@ class PostgresDatabase(SqlDatabase):
             if notify:
                 self._whole.execute("SELECT pg_notify(%s, %s)", (notify, self.schema))
             return work(self._whole, *run(self._whole, first))
-        named = [] if self._row_security is False else self.naming(scope)  # nobody reads it there
-        begin: list[Condition] = [(_BEGIN_WRITE, ()), *named, *first]
+        # Not needed without row-level security.
+        scope_statements = [] if self._row_security is False else self.naming(scope)
+        begin: list[Condition] = [(_BEGIN_WRITE, ()), *scope_statements, *first]
 
         def attempt() -> T:
             then = [("SELECT pg_notify(%s, %s)", (notify, self.schema))] if notify else []

@@ -378,7 +378,7 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
                 )
                 fix = partial(_attach_vectors, url, space)
                 yield Finding("vectors", "failure", message, f"{command} repairs that", fix)
-    if server.database.distributed:  # vectors whose texts no record has yet are not told from those of nobody
+    if server.database.distributed:  # in a cluster, vectors saved ahead look like orphans, so they are not reported
         return
     with contextlib.suppress(QueryTooSlow):
         if count := server.number(f"SELECT count(*) {_ORPHANS}"):  # a text can be recovered from its vector

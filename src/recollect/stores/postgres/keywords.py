@@ -24,11 +24,11 @@ from recollect.stores.postgres.rows import (
     COLUMNS,
     POSTING,
     in_scopes,
-    located,
     matching,
     passing,
     ranked_rows,
     row_reader,
+    scope_condition,
     selects_rows,
 )
 from recollect.stores.rows import Condition, meta, set_meta
@@ -123,7 +123,7 @@ class PostgresKeywords(SqlKeywords):
                 postings = read_postings(connection, list(map(term_key, counts)), where, self._blocks)
                 current = postings.fingerprint == self._analyzer.fingerprint
                 weights = _weights(counts, postings, self._analyzer.language)
-                ranked = _ranked(connection, postings, weights, depth, located(where)) if current else []
+                ranked = _ranked(connection, postings, weights, depth, scope_condition(where)) if current else []
             if current:
                 read = row_reader(self._database, where, replica=attempt == 0)
                 entries, duplicates = ranked_rows(ranked, depth, read)

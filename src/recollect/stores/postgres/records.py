@@ -227,7 +227,7 @@ class PostgresRecords(SqlRecords):
         self._additions = Additions(database, keywords)
 
     def within(self, scope: Scope) -> PostgresRecords:
-        """The same records, in transactions that act as this scope."""
+        """A view of these records whose transactions act as this scope."""
         view = copy.copy(self)
         view._scope = scope  # noqa: SLF001  (same class)
         return view
@@ -269,7 +269,8 @@ class PostgresRecords(SqlRecords):
         self, changes: Sequence[Change], writer: IndexWriter, connection: Connection, *first: psycopg.Cursor[TupleRow]
     ) -> list[Record]:
         _, language, _, *prepared = first
-        return _made(self._table(connection, writer.by(self._keywords.locked_language(language))), changes, prepared)
+        table = self._table(connection, writer.by(self._keywords.locked_language(language)))
+        return _apply_changes(table, changes, prepared)
 
     def _apply_by_scope(
         self,
@@ -285,12 +286,12 @@ class PostgresRecords(SqlRecords):
             changes = list(chain.from_iterable(some))
             naming = self._database.naming(scope, connection)
             _, *prepared = run(connection, [*naming, *self._table.preparation(changes)])[len(naming) :]
-            stored += _made(self._table(connection, writer), changes, prepared)
+            stored += _apply_changes(self._table(connection, writer), changes, prepared)
         return stored
 
 
-def _made(rows: Rows, changes: Sequence[Change], prepared: Cursors) -> list[Record]:
-    """Make changes whose `preparation` has been run."""
+def _apply_changes(rows: Rows, changes: Sequence[Change], prepared: Cursors) -> list[Record]:
+    """Apply changes whose `preparation` has been run."""
     rows.learn(changes, *prepared)
     stored: list[Record] = []
     for change in changes:
@@ -351,7 +352,7 @@ _SOME_SCOPES = (  # the same for some scopes, with the ids of their forgotten re
 
 
 class PostgresJoins(SqlJoins):
-    """The same statements, beside row-level security."""
+    """Finds the records of external results. What any scope has is asked through functions that see all rows."""
 
     prune = "SELECT prune_joins(%s)"
 

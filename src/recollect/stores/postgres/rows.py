@@ -17,7 +17,7 @@ from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.postings import term_key
 from recollect.stores.rows import (
     Condition,
-    Located,
+    NumberedFilter,
     all_of,
     distinct,
     from_row,
@@ -68,15 +68,15 @@ def in_scopes(where: Filter) -> Condition:
     """The scopes that a filter admits, as a condition on the column of any table."""
     if where.any_scope:
         return "true", []
-    if isinstance(where, Located):
+    if isinstance(where, NumberedFilter):
         return "scope = ANY(%s)", [list(where.numbers)]
     condition, values = visible_to(where.scope)
     return f"scope = ANY(ARRAY(SELECT scope FROM scopes WHERE {condition}))", values
 
 
-def located(where: Filter) -> Condition:
-    """The same where statements must name the scopes of rows; elsewhere the numbers of the rows are enough."""
-    return in_scopes(where) if isinstance(where, Located) else ("true", [])
+def scope_condition(where: Filter) -> Condition:
+    """The scopes of rows as a condition in a cluster, whose statements must name them; elsewhere no condition."""
+    return in_scopes(where) if isinstance(where, NumberedFilter) else ("true", [])
 
 
 def selects_rows(where: Filter) -> bool:

@@ -15,7 +15,14 @@ from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import PostgresDatabase
-from recollect.stores.postgres.rows import COLUMNS, FilteredRows, filtered_rows, located, ranked_rows, row_reader
+from recollect.stores.postgres.rows import (
+    COLUMNS,
+    FilteredRows,
+    filtered_rows,
+    ranked_rows,
+    row_reader,
+    scope_condition,
+)
 from recollect.stores.rows import Condition, check_dimension, passage_hash, stored_pairs
 from recollect.types import Filter, Matrix, RankedList, Scope, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
@@ -102,7 +109,7 @@ class PostgresSpaces(SqlSpaces):
     _create = staticmethod(create_space)
 
     def within(self, scope: Scope) -> PostgresSpaces:
-        """The same spaces, whose vectors are read as one scope."""
+        """A view of these spaces whose vectors are read as one scope."""
         view = copy.copy(self)
         view._scope = scope  # noqa: SLF001  (same class)
         return view
@@ -156,7 +163,7 @@ class PostgresVectors(VectorIndex):
             wanted = depth
             while True:
                 rows, more = self._nearest(connection, visible, vector, wanted)
-                measured = self._measured(connection, rows, vector, located(where))
+                measured = self._measured(connection, rows, vector, scope_condition(where))
                 entries, duplicates = ranked_rows(measured[:wanted], depth, read)
                 if len(entries) >= depth or not more:
                     break
@@ -175,7 +182,7 @@ class PostgresVectors(VectorIndex):
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         with self._database.read(where.scope if where else self.scope) as connection:
             condition, values = filtered_rows(connection, where, self._key).condition if where else ("true", [])
-            among, numbers = located(where) if where else ("true", [])
+            among, numbers = scope_condition(where) if where else ("true", [])
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM records"
                 f" WHERE row IN (SELECT row FROM {self._table} WHERE vector IS NULL AND {condition}"

@@ -144,7 +144,7 @@ class Index:
         with self._lock, self._writing(wait_s) as writing:
             self._follow_key(state)
             if writing and self._adopt(connection, state):
-                view = self._followed(connection, state, self._nearest(connection, state), writing=True)
+                view = self._with_changes_applied(connection, state, self._nearest(connection, state), writing=True)
                 if view is not self._base or any(map(self.folder.missing, view.segments)):
                     view = self._settle(connection, state, view)
                 state.view = self._remember(state, view)
@@ -173,7 +173,7 @@ class Index:
             state = state_of(connection)
             self._follow_key(state)
             if writing and self._adopt(connection, state):
-                view = self._followed(connection, state, self._nearest(connection, state))
+                view = self._with_changes_applied(connection, state, self._nearest(connection, state))
                 view = self._remember(state, self._settle(connection, state, view, scrub=True))
                 if view is self._base and all(mask is None for mask in view.live):
                     return None
@@ -240,7 +240,7 @@ class Index:
         with self._writing() if due else contextlib.nullcontext(enter_result=False) as writing:
             writable = due and self._adopt(connection, state) and writing  # a read-only store adopts, too
             start = self._nearest(connection, state)
-            view = self._followed(connection, state, start, progress, writing=writable)
+            view = self._with_changes_applied(connection, state, start, progress, writing=writable)
             if writable:
                 view = self._settle(connection, state, view)
         return self._remember(state, view)
@@ -256,7 +256,7 @@ class Index:
         views = [*self._views.values(), self._files(connection, state)]
         return max((view for view in views if view.seq <= state.seq), key=lambda view: view.seq, default=View())
 
-    def _followed(
+    def _with_changes_applied(
         self,
         connection: Connection,
         state: State,

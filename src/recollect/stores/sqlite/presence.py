@@ -63,12 +63,12 @@ class Presence:
         self._checked_at = time.monotonic()
 
     def check_read(self, connection: apsw.Connection | None) -> None:
-        """The same, unless it was checked a moment ago."""
+        """Refuse a store as `check` does, unless it was checked a moment ago."""
         if time.monotonic() - self._checked_at > READ_SECONDS:
             self.check(connection)
 
     def check_write(self, connection: apsw.Connection) -> None:
-        """The same, and refuse log files that were deleted: what is written to those is lost."""
+        """Refuse a store as `check` does, and log files that were deleted: what is written to those is lost."""
         self.check(connection)
         for name, known in self._logs.items():
             if identity_of(name) != known:

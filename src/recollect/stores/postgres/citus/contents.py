@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from recollect.stores import contents
 from recollect.stores.postgres.citus.database import scope_number
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
-from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, create_cluster_space
+from recollect.stores.postgres.citus.vectors import UNOWNED_SCOPE, adopt_vectors, create_cluster_space
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
@@ -124,7 +124,7 @@ def _copy_vectors(connection: Connection, space: int, vectors: Mapping[bytes, by
     nowhere = vectors.keys() - {passage for _, passage in owners}
     with connection.cursor().copy("COPY embeddings (scope, space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
         copy.set_types(["int4", "int4", "bytea", "bytea"])
-        for scope, passage in (*owners, *((NOBODY, passage) for passage in nowhere)):
+        for scope, passage in (*owners, *((UNOWNED_SCOPE, passage) for passage in nowhere)):
             copy.write_row((scope, space, passage, packed(vectors[passage])))
     empty = f"DELETE FROM vectors_{space} WHERE vector IS NULL AND row = ANY(%s) RETURNING row"
     rows = [row for (row,) in connection.execute(empty, (list(places),))]

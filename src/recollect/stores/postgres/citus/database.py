@@ -14,7 +14,7 @@ from recollect.errors import StoreError, Unreachable
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.rows import find_scope, visible_scopes
-from recollect.stores.rows import Condition, Dialect, Located
+from recollect.stores.rows import Condition, Dialect, NumberedFilter
 from recollect.types import GLOBAL, Filter, Scope
 
 INSERT_ROWS = 100  # rows that one statement inserts
@@ -37,7 +37,7 @@ class ClusterDialect(Dialect):
     database: ClusterDatabase | None = None
 
     def admitting(self, where: Filter) -> Condition:
-        return super().admitting(self.database.located(where) if self.database else where)
+        return super().admitting(self.database.with_scope_numbers(where) if self.database else where)
 
 
 class ClusterDatabase(PostgresDatabase):
@@ -75,9 +75,9 @@ class ClusterDatabase(PostgresDatabase):
             run(connection, self.naming(scope, connection))
         return connection
 
-    def located(self, where: Filter) -> Filter:
+    def with_scope_numbers(self, where: Filter) -> Filter:
         """A filter that knows the numbers of its scopes, unless it admits every scope."""
-        if where.any_scope or isinstance(where, Located):
+        if where.any_scope or isinstance(where, NumberedFilter):
             return where
         with self.read(where.scope) as connection:
             numbers = visible_scopes(connection, where.scope)
@@ -87,7 +87,7 @@ class ClusterDatabase(PostgresDatabase):
         """The scopes of the filter's user, while the shard of the scopes that have no user cannot be reached."""
         if (error is None and not self._shared_is_lost) or where.scope.user is None:
             return None
-        if where.any_scope or isinstance(where, Located):
+        if where.any_scope or isinstance(where, NumberedFilter):
             return None
         if error is not None:
             with self._looking:  # others that have failed wait for the first one that looks
@@ -132,8 +132,8 @@ class ClusterDatabase(PostgresDatabase):
         )
 
 
-def _with_numbers(where: Filter, numbers: Sequence[int]) -> Located:
-    return Located(**{field.name: getattr(where, field.name) for field in fields(where)}, numbers=tuple(numbers))
+def _with_numbers(where: Filter, numbers: Sequence[int]) -> NumberedFilter:
+    return NumberedFilter(**{field.name: getattr(where, field.name) for field in fields(where)}, numbers=tuple(numbers))
 
 
 def list_scopes(numbers: Sequence[int]) -> Condition:

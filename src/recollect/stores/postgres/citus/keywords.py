@@ -43,13 +43,13 @@ class ClusterKeywords(PostgresKeywords):
     def search(
         self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
     ) -> RankedList:
-        return super().search(terms, self._database.located(where), depth, near)
+        return super().search(terms, self._database.with_scope_numbers(where), depth, near)
 
     def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
-        return super().known(terms, self._database.located(where))
+        return super().known(terms, self._database.with_scope_numbers(where))
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:
-        return super().vocabulary(prefix, self._database.located(where))
+        return super().vocabulary(prefix, self._database.with_scope_numbers(where))
 
     def merge(self) -> None:
         """Writers merge the scopes that they change."""

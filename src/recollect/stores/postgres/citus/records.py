@@ -17,14 +17,20 @@ from recollect.stores.contents import columns_of, scope_of
 from recollect.stores.postgres.additions import Additions, lock_folds
 from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
 from recollect.stores.postgres.citus.keywords import ClusterKeywords
-from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, insert_vectors, save_vectors
+from recollect.stores.postgres.citus.vectors import (
+    UNOWNED_SCOPE,
+    adopt_vectors,
+    attach_vectors,
+    insert_vectors,
+    save_vectors,
+)
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
 from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, drawn_scopes
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
-from recollect.stores.rows import COLUMNS, Condition, Located, from_row, passage_hash, reader, to_row
+from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, from_row, passage_hash, reader, to_row
 from recollect.types import Change, Event, Filter, Put, Record, Scope
 from recollect.types.parts import Part
 from recollect.types.records import SaveVectors
@@ -123,7 +129,7 @@ class ClusterRows(Rows):
             self.flush()
         if record.text_hash in self._new_texts or record.scope not in self._scopes:
             return None
-        where = Located(scope=record.scope, kinds=(record.kind,), numbers=(self._scopes[record.scope],))
+        where = NumberedFilter(scope=record.scope, kinds=(record.kind,), numbers=(self._scopes[record.scope],))
         condition, values = self.dialect.matching(where)
         same = self.connection.execute(
             f"SELECT id FROM records WHERE {condition} AND fold = %s", [*values, record.text_hash]
@@ -176,7 +182,7 @@ class ClusterRows(Rows):
     def drop_orphans(self, texts: Sequence[tuple[int, bytes]]) -> None:
         """Delete the vectors of texts that no record of a scope has any more."""
         for scope, passage in texts:
-            self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage))
+            self.connection.execute(_DROP_ORPHAN, ([scope, UNOWNED_SCOPE], passage))
 
     def _take_out(self, key: str, scope: int) -> None:
         """Delete the row of a record, which is then inserted in a scope; another one if its id was purged before."""

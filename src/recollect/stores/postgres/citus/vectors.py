@@ -23,7 +23,7 @@ from recollect.stores.postgres.vectors import (
 from recollect.stores.rows import stored_pairs
 from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
 
-NOBODY = 0
+UNOWNED_SCOPE = 0
 """The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
 
 EMBEDDING = "INSERT INTO embeddings (scope, space, passage, vector) VALUES (%s, %s, %s, %s::vector)"
@@ -44,7 +44,7 @@ def save_vectors(
     values = dict(vectors)
     owners = owners_of(connection, list(values), scopes)
     if ahead:
-        owners += [(NOBODY, passage) for passage in set(values) - {passage for _, passage in owners}]
+        owners += [(UNOWNED_SCOPE, passage) for passage in set(values) - {passage for _, passage in owners}]
     if not owners:
         return
     rows = [(scope, space, passage, literal(np.frombuffer(values[passage], "<f4"))) for scope, passage in owners]
@@ -96,7 +96,7 @@ def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
             pairs = [(bytes(passage), unpack([vector]).tobytes()) for passage, vector in found]
             save_vectors(connection, space, pairs)
             keys = [passage for passage, _ in pairs]
-            connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (NOBODY, keys))
+            connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (UNOWNED_SCOPE, keys))
 
 
 def attach_vectors(connection: Connection, space: int, passages: Sequence[bytes], scopes: Sequence[int]) -> None:
@@ -121,13 +121,13 @@ class ClusterVectors(PostgresVectors):
     partitioned = True
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        return super().search(vector, self._database.located(where), depth)
+        return super().search(vector, self._database.with_scope_numbers(where), depth)
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        return super().missing(limit, where and self._database.located(where))
+        return super().missing(limit, where and self._database.with_scope_numbers(where))
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        return super().coverage(where and self._database.located(where))
+        return super().coverage(where and self._database.with_scope_numbers(where))
 
     def known(self, passages: Sequence[str]) -> set[str]:
         try:
