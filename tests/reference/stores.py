@@ -82,7 +82,7 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
         ("sqlite.index", {"WRITTEN_ROWS": 2, "COLD_ROWS": 1, "BATCH_ROWS": 3, "LARGEST_ROWS": 64}),
         ("sqlite.keywords", {"SEARCH_FACTOR": 0}),
         ("sqlite.views", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8}),
-        ("sqlite.blocks", {"TAIL_FACTOR": 2, "TAIL_ROWS": 8, "PIECE_ROWS": 2, "SHARED_ROWS": 3}),
+        ("sqlite.blocks", {"PIECE_ROWS": 2, "SHARED_ROWS": 3}),
         (
             "sqlite.vectors",
             {
@@ -97,7 +97,7 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
         ),
     ),
     "postgresql": (
-        ("postgres.additions", {"MERGE_CHANCE": 2, "SETTLE_CHANCE": 2, "TALLY_MERGE_CHANCE": 2}),
+        ("postgres.additions", {"MERGE_CHANCE": 2, "SETTLE_CHANCE": 2}),
         ("postgres.keywords", {"MERGE_BATCH": 3, "SPARSE": 0, "DENSE": 0}),
         ("postgres.postings", {"TALLY_MERGE_CHANCE": 2}),
         ("postgres.vectors", {"EXACT_UP_TO": 0, "MAX_UNSETTLED": 1, "SETTLE_BATCH": 2}),

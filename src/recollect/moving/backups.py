@@ -119,6 +119,7 @@ def _save(new_backup: Backup, source: Place, file: Path | None, steps: Steps) ->
             name = store.contents.name
         counts = _export(source, content, steps)
     else:
+        from recollect.stores.sqlite.database import name_of
         from recollect.stores.sqlite.health import check_snapshot, write_snapshot
 
         content.touch(mode=0o600)
@@ -128,7 +129,7 @@ def _save(new_backup: Backup, source: Place, file: Path | None, steps: Steps) ->
         except StoreError as error:
             error.explain(f"{error.message}; no backup was written", error.hint)
             raise
-        name, counts = checked.name(file), checked.counts
+        name, counts = name_of(checked.identifier, file), checked.counts
     length, digest = archive.digest_of(content)
     new_backup = replace(new_backup, store=hashed_name(name), length=length, sha256=digest, counts=counts)
     archive.pack(new_backup, content, steps("compressing"))

@@ -39,7 +39,7 @@ class StoreKind(ABC):
         return shown_place(place)
 
     def absolute(self, place: str) -> str:
-        """The same place, written so that it can be used from any folder."""
+        """The place of a store, written so that it can be used from any folder."""
         return place
 
     def file(self, place: str) -> Path | None:  # noqa: ARG002  (for kinds that have one)

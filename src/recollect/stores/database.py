@@ -59,7 +59,7 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def try_write(self, work: Callable[[Any], None], scope: Scope | None = None) -> None:
-        """The same for something that is only cached: not done where the store is read-only or busy."""
+        """Write something that is only cached. Nothing is written where the store is read-only or busy."""
 
     def one(self, statement: str) -> Any:
         """The first row of a statement's result."""

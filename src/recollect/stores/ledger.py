@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from recollect.dataclass import dataclass
 from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
-from recollect.stores.rows import Dialect, from_row, micros
+from recollect.stores.rows import Condition, Dialect, from_row, micros
 from recollect.types import (
     Change,
     ExpectUnchanged,
@@ -49,10 +49,19 @@ class Table(ABC):
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
+    def by_id(self, key: str) -> Condition:
+        """A condition on records and on events: those of the record with this id."""
+        return "id = %s", [key]
+
+    def by_row(self, row: int) -> Condition:
+        """A condition on records and on events: those of the record in this row."""
+        return "row = %s", [row]
+
     def look(self, key: str) -> RecordState | None:
         """The record with this id, locked until the transaction ends."""
         select = self.dialect.select.replace(" FROM", ", forgotten_at, passage FROM", 1)
-        row = self.connection.execute(f"{select} WHERE id = %s{self.dialect.lock}", (key,)).fetchone()
+        condition, values = self.by_id(key)
+        row = self.connection.execute(f"{select} WHERE {condition}{self.dialect.lock}", values).fetchone()
         if row is None:
             return None
         *fields, forgotten, passage = row
@@ -75,35 +84,39 @@ class Table(ABC):
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
         """Set which record supersedes this one and since when; None for neither."""
-        update = "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE id = %s"
-        self.connection.execute(update, (by, micros(at), key))
+        condition, values = self.by_id(key)
+        update = f"UPDATE records SET superseded_by = %s, superseded_at = %s WHERE {condition}"
+        self.connection.execute(update, [by, micros(at), *values])
 
     def hide(self, row: int) -> None:
         """Remove a record from every answer; its id stays in use."""
+        condition, values = self.by_row(row)
         with self.connection.pipeline():
             self.unindex(row)
-            self.connection.execute("UPDATE records SET forgotten_at = %s WHERE row = %s", (micros(now()), row))
+            update = f"UPDATE records SET forgotten_at = %s WHERE {condition}"
+            self.connection.execute(update, [micros(now()), *values])
 
     @abstractmethod
     def unindex(self, row: int) -> None:
         """Remove a record from the indexes that are written with it."""
 
     @abstractmethod
-    def drop_orphan(self, passage: bytes) -> None:
-        """Delete the vectors of a text that no record has any more: a text can be recovered from its vector."""
+    def drop_orphan(self, row: int, passage: bytes) -> None:
+        """Delete the vectors of a text that a row had, if no record has it now: a text can be recovered from them."""
 
     def erase(self, row: int) -> None:
         """Delete the content of a purged record: of the record, of its history, and its vectors."""
-        (passage,) = self.connection.execute("SELECT passage FROM records WHERE row = %s", (row,)).fetchone()
+        condition, values = self.by_row(row)
+        (passage,) = self.connection.execute(f"SELECT passage FROM records WHERE {condition}", values).fetchone()
         with self.connection.pipeline():
             self.connection.execute(
                 "UPDATE records SET text = '', title = '', category = NULL, tags = %s, source = NULL, path = NULL,"
                 " first_line = NULL, last_line = NULL, author = NULL, author_session = NULL, place = NULL, fold = %s,"
-                " passage = %s WHERE row = %s",
-                ([], b"", b"", row),
+                f" passage = %s WHERE {condition}",
+                [[], b"", b"", *values],
             )
-            self.connection.execute("UPDATE history SET detail = '{}' WHERE row = %s", (row,))
-            self.drop_orphan(passage)
+            self.connection.execute(f"UPDATE history SET detail = '{{}}' WHERE {condition}", values)
+            self.drop_orphan(row, passage)
 
     def row(self, key: str) -> int:
         """The row of a record."""
@@ -111,7 +124,8 @@ class Table(ABC):
 
     def last(self, key: str) -> int | None:
         """The number of the last event of a record."""
-        (last,) = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (key,)).fetchone()
+        condition, values = self.by_id(key)
+        (last,) = self.connection.execute(f"SELECT max(seq) FROM history WHERE {condition}", values).fetchone()
         return None if last is None else int(last)
 
     @abstractmethod
@@ -191,9 +205,7 @@ def _put(table: Table, change: Put) -> Record:
 def _put_again(table: Table, stored: RecordState, change: Put) -> Record:
     before, record = stored.record, change.record
     if before.scope != record.scope and not stored.purged:  # the history of an id, too, belongs to one scope
-        raise UsageError(
-            f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
-        )
+        raise id_taken(record.id)
     if before.kind == "chunk" and record.kind == "fact" and not stored.forgotten:
         raise id_of_a_chunk(record.id)
     if not change.any_writer and not stored.purged and record.provenance.distrust > before.provenance.distrust:
@@ -210,6 +222,12 @@ def _put_again(table: Table, stored: RecordState, change: Put) -> Record:
     table.replace(after, before)
     table.note(after.id, "update", {"before": changed, **change.writer.as_detail()})
     return after
+
+
+def id_taken(record_id: str | None = None) -> UsageError:
+    """The refusal of an id that a record of another scope has; None if it is not known which id."""
+    name = "the id" if record_id is None else f"the id {record_id!r}"
+    return UsageError(f"{name} is taken by a record of another scope", hint="leave the id out, or use another")
 
 
 def id_of_a_chunk(record_id: str) -> UsageError:

@@ -72,7 +72,7 @@ def from_row(row: Sequence[Any]) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Located(Filter):
+class NumberedFilter(Filter):
     """A filter with the numbers of the scopes that it admits, for a store whose statements must name them."""
 
     numbers: tuple[int, ...] = ()
@@ -116,7 +116,7 @@ class Dialect:
 
     def admitting(self, where: Filter) -> Condition:
         """The scopes that a filter admits, as a condition on `records`."""
-        if isinstance(where, Located):
+        if isinstance(where, NumberedFilter):
             return "records.scope = ANY(%s)", [list(where.numbers)]
         visible, values = visible_to(where.scope)
         return self.in_scopes.format(visible), values
@@ -242,11 +242,11 @@ def analyzer_of(language: str) -> Analyzer:
         raise UsageError(str(error), hint="`none` keeps words as they are written") from error
 
 
-def usable_language(language: str | None, named: str | None, place: str) -> str | None:
-    """The language of a store. None where it has none yet, or an unknown one that `named` is to replace."""
+def usable_language(language: str | None, requested: str | None, place: str) -> str | None:
+    """The language of a store. None where it has none yet, or an unknown one that `requested` is to replace."""
     if language is None or language in LANGUAGES:
         return language
-    if named is not None:
+    if requested is not None:
         return None
     raise StoreError(
         f"{place} has the unknown language {language!r}",

@@ -214,10 +214,6 @@ class RankedList:
             return list(self.entries.scores)
         return [hit.score or 0.0 for hit in self.entries]
 
-    def places(self) -> list[tuple[int, Hit]]:
-        """Each hit with its rank: its own, or else its position, from 1."""
-        return [(hit.rank or position, hit) for position, hit in enumerate(self.entries, 1)]
-
 
 @dataclass(frozen=True, slots=True)
 class Contribution:

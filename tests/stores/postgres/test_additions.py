@@ -13,7 +13,7 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import Overtaken
-from recollect.stores.postgres import PostgresStore, additions
+from recollect.stores.postgres import PostgresStore, additions, postings
 from recollect.stores.rows import passage_hash
 from recollect.types import Filter, Forget, Put, Record, VectorSpace
 from recollect.types.records import SaveVectors
@@ -148,7 +148,7 @@ def test_tallies_are_merged(store: PostgresStore, monkeypatch: pytest.MonkeyPatc
     """One row for each record would make every count slower."""
     for number in range(9):
         store.records.apply([[Put(Record(f"r{number}", f"heron {number}", scope=ADA))]])
-    monkeypatch.setattr(additions, "TALLY_MERGE_CHANCE", 1)
+    monkeypatch.setattr(postings, "TALLY_MERGE_CHANCE", 1)
     store.records.apply([[Put(Record("last", "heron", scope=ADA))]])
     assert store._database.one("SELECT count(*), sum(records)::bigint FROM tallies") == (1, 11)
 

@@ -187,7 +187,7 @@ def test_interrupted_analysis_continues(store: PostgresStore, place: str, monkey
             raise KeyboardInterrupt
         return reindex(connection, writer, after)
 
-    monkeypatch.setattr(keywords, "reindex", interrupted)
+    monkeypatch.setattr(keywords.PostgresKeywords, "_reindex", staticmethod(interrupted))
     store.keywords.change_language("english")
     with pytest.raises(KeyboardInterrupt):
         store.keywords.search(["hous"], EVERYTHING, 9)

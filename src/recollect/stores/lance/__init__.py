@@ -10,16 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from recollect.errors import DISTRIBUTION, RecollectError, StoreError, UsageError
 from recollect.stores import StoreKind
 from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
-from recollect.stores.lance.updater import TableState, TableUpdater, last_number
+from recollect.stores.lance.updater import TableState, TableUpdater
 from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.sqlite import SqliteKind, SqliteStore
 from recollect.stores.sqlite.contents import SqliteContents
+from recollect.stores.sqlite.index import state_of
+from recollect.stores.sqlite.rows import Connection
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress, VectorSpace
 
@@ -140,9 +140,9 @@ class LanceKind(StoreKind):
         return health.steadily(url.truth, look)
 
 
-def _tables(url: LanceUrl, examination: Examination, connection: apsw.Connection) -> Iterator[Finding]:
+def _tables(url: LanceUrl, examination: Examination, connection: Connection) -> Iterator[Finding]:
     rows: Any = connection.execute("SELECT space, fingerprint, embedder, dimension FROM spaces").fetchall()
-    last = last_number(connection)
+    last = state_of(connection).number
     for number, *fields in rows:
         state, space = TableState.load(connection, number), VectorSpace(*fields)
         if state.number and state.table:

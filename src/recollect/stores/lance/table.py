@@ -20,6 +20,7 @@ from recollect.errors import StoreError, UsageError
 from recollect.network.addresses import check_host, host_of
 from recollect.network.calls import record
 from recollect.registry import missing_package
+from recollect.stores.sqlite.blocks import joined
 from recollect.types import Matrix, Vector
 
 BATCH = 2_000  # vectors that are committed to LanceDB together; until then they are compared in the file
@@ -101,8 +102,8 @@ class NumberedVectors(NamedTuple):
     ) -> NumberedVectors:
         """The vectors of the file that meet a condition."""
         rows: Any = connection.execute(f"SELECT number, vector FROM embeddings WHERE {condition}", values).fetchall()
-        flat = np.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4")
-        return cls(np.array([number for number, _ in rows], dtype=np.int64), flat.reshape(len(rows), dimension))
+        numbers = np.array([number for number, _ in rows], dtype=np.int64)
+        return cls(numbers, joined((vector for _, vector in rows), dimension))
 
     @classmethod
     def above(

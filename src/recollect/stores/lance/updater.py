@@ -25,6 +25,7 @@ from recollect.errors import StoreError
 from recollect.stores.lance.table import LanceTable, LanceUrl, NumberedVectors, TableLost, short_message
 from recollect.stores.rows import meta, set_meta
 from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.index import state_of
 
 MAX_COMMIT = 20_000  # vectors in one commit: 30 MB with 384 dimensions
 # The table is optimized after this many commits, or when this many vectors (at least this share of all) are not in
@@ -64,11 +65,6 @@ class TableState:
         return self
 
 
-def last_number(connection: apsw.Connection) -> int:
-    """The last number that was given to a vector, whether or not that vector still exists."""
-    return int(connection.execute("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'embeddings'").get)
-
-
 class TableUpdater:
     """Keeps the LanceDB table of one space up to date with the file."""
 
@@ -91,7 +87,7 @@ class TableUpdater:
     def pending(self) -> int:
         """How many vectors are not in LanceDB yet, at most."""
         with self._database.read() as connection:
-            return last_number(connection) - TableState.load(connection, self._space).number
+            return state_of(connection).number - TableState.load(connection, self._space).number
 
     def update_if_due(self) -> None:
         """Commit pending vectors if a batch is full. If the commit fails nothing is lost: the file has them."""
@@ -143,7 +139,7 @@ class TableUpdater:
             state = self._save(self._new_state())
         while True:
             with self._database.read() as connection:
-                last = last_number(connection)
+                last = state_of(connection).number
                 vectors = NumberedVectors.above(connection, self._space, self._dimension, state.number, MAX_COMMIT)
             if not len(vectors.numbers):
                 break

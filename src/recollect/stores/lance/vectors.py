@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from recollect.errors import StoreError
 from recollect.stores.lance.table import NumberedVectors, TableLost
-from recollect.stores.lance.updater import TableState, TableUpdater, last_number
+from recollect.stores.lance.updater import TableState, TableUpdater
 from recollect.stores.rows import check_dimension
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.index import Index
-from recollect.stores.sqlite.rows import Connection, integers, sequence
+from recollect.stores.sqlite.index import Index, state_of
+from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.vectors import SqliteVectors, changed_rows
 from recollect.stores.sqlite.visible import Visible, best
 from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
@@ -67,7 +67,7 @@ class LanceVectors(SqliteVectors):
             rows: Any = connection.execute(
                 "SELECT id, row FROM records WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
             )
-            numbers = self._record_numbers(connection, sequence(connection))
+            numbers = self._record_numbers(connection)
             by_id: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
             fetched = self._fetch(connection, np.unique(list(by_id.values())))
         position = {int(number): at for at, number in enumerate(fetched.numbers)}
@@ -86,7 +86,7 @@ class LanceVectors(SqliteVectors):
         self.updater.update_if_due()
 
     def _covered(self, connection: Connection, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        numbers = self._record_numbers(connection, sequence(connection))
+        numbers = self._record_numbers(connection)
         if where is not None:
             mask = self._index.visible(connection, where).by_row
             numbers = np.where(mask, numbers[: len(mask)], GONE)
@@ -103,7 +103,7 @@ class LanceVectors(SqliteVectors):
 
     def _search(self, connection: Connection, vector: Vector, where: Filter, depth: int) -> RankedList:
         view, visible = self._index.view(connection), self._index.visible(connection, where)
-        records = self._visible_vectors(visible, self._record_numbers(connection, sequence(connection)))
+        records = self._visible_vectors(visible, self._record_numbers(connection))
         state = self._state(connection)
         pending = self._pending_vectors(connection, state.number)
         pending = pending.only(_contained(pending.numbers, records.numbers))
@@ -126,8 +126,8 @@ class LanceVectors(SqliteVectors):
                 return matches
             reach *= 4
 
-    def _record_numbers(self, connection: Connection, last: int) -> NDArray[np.int64]:
-        """The vector number of each record in this snapshot, whose last change is `last`.
+    def _record_numbers(self, connection: Connection) -> NDArray[np.int64]:
+        """The vector number of each record in this snapshot.
 
         Records with the same text share a vector, and a record that is moved, tagged or superseded keeps it. A returned
         array is never changed.
@@ -136,13 +136,12 @@ class LanceVectors(SqliteVectors):
             table = TableState.load(connection, self._number).table
             if table != self._table:  # a new one is begun when all vectors of the space are deleted
                 self._table, self._read_to = table, (-1, -1)
-            seq, number = self._read_to
-            newest = last_number(connection)
-            if seq > last or number > newest:  # another thread has read a later snapshot
+            (seq, number), state = self._read_to, state_of(connection)
+            if seq > state.seq or number > state.number:  # another thread has read a later snapshot
                 return self._updated(connection, -1, -1)
-            if (seq, number) != (last, newest):
+            if (seq, number) != (state.seq, state.number):
                 self._numbers = self._updated(connection, seq, number)
-                self._read_to = (last, newest)
+                self._read_to = (state.seq, state.number)
             return self._numbers
 
     def _updated(self, connection: Connection, seq: int, number: int) -> NDArray[np.int64]:
@@ -181,7 +180,7 @@ class LanceVectors(SqliteVectors):
 
     def _pending_vectors(self, connection: Connection, indexed_to: int) -> NumberedVectors:
         """The vectors that LanceDB does not have yet, read again when some were added; perhaps also purged ones."""
-        bounds = (indexed_to, last_number(connection))
+        bounds = (indexed_to, state_of(connection).number)
         cached = self._pending
         if cached[0] != bounds:
             vectors = NumberedVectors.above(connection, self._number, self._space.dimension, indexed_to)

@@ -48,14 +48,19 @@ class PostgresStore(SqlStore):
         self._database = PostgresDatabase(url, read_only=read_only)
         try:
             migrate(self._database)
+            parts = PARTS
             if self._database.distributed:
-                from recollect.stores.postgres import citus
+                from recollect.stores.postgres.citus import CLUSTER_PARTS
+                from recollect.stores.postgres.citus.database import ClusterDatabase
 
                 self._database.close()
-                self._database = database = citus.open_database(url, read_only=read_only)
-                citus.equip(self, database, language)
-            else:
-                self._equip(self._database, language)
+                self._database, parts = ClusterDatabase(url, read_only=read_only), CLUSTER_PARTS
+            keywords, spaces, changes, records, contents = parts
+            self.keywords = keywords(self._database, language)
+            self.spaces = spaces(self._database)
+            self.changes = changes(self._database)
+            self.records = records(self._database, self.keywords)
+            self.contents = contents(self._database, self.keywords)
         except BaseException:
             self.close()
             raise
@@ -63,15 +68,8 @@ class PostgresStore(SqlStore):
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
 
-    def _equip(self, database: PostgresDatabase, language: str | None) -> None:
-        self.keywords = PostgresKeywords(database, language)
-        self.spaces = PostgresSpaces(database)
-        self.changes = PostgresChanges(database)
-        self.records = PostgresRecords(database, self.keywords)
-        self.contents = PostgresContents(database, self.keywords)
-
     def within(self, scope: Scope) -> PostgresStore:
-        """The same store, whose transactions all name this scope to row-level security."""
+        """A view of this store whose transactions all name this scope to row-level security."""
         view = copy.copy(self)
         view.records = self.records.within(scope)
         view.spaces = self.spaces.within(scope)
@@ -217,3 +215,8 @@ _SUPERSEDES = """
             AND undone.seq = CASE
             WHEN history.detail::json->>'undoes' ~ '^[0-9]{1,18}$' THEN (history.detail::json->>'undoes')::bigint END)
 """
+
+PARTS: tuple[
+    type[PostgresKeywords], type[PostgresSpaces], type[PostgresChanges], type[PostgresRecords], type[PostgresContents]
+] = (PostgresKeywords, PostgresSpaces, PostgresChanges, PostgresRecords, PostgresContents)
+"""The classes of a store's parts."""

@@ -9,7 +9,7 @@ import numpy as np
 from recollect.stores.ledger import ACTIVE_SPACE
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
-from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexWriter, stored_vector
+from recollect.stores.postgres.postings import IndexWriter, drawn_scopes, stored_vector
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.postgres.vectors import literal, settle
 from recollect.stores.rows import COLUMNS, Condition, micros, to_row
@@ -41,9 +41,10 @@ def insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
 
 @functools.cache
 def _guarded_insertion(spaces: tuple[int, ...], find: str, space: int | None, *, merge: bool) -> str:
-    """The same with an event, if scope, language and spaces are those that the client knows, and its text is new there.
+    """The statement that inserts a new record and its event, if the store is as the client knows it.
 
-    Else it writes nothing. A vector in the space `space` is inserted, too, which must be the active one.
+    That is: it has this scope, language and these spaces, and the text is new in the scope. Else it writes nothing.
+    A vector in the space `space` is inserted, too, which must be the active one.
     """
     known = (
         "%s = (SELECT value FROM meta WHERE key = 'language')"
@@ -113,8 +114,8 @@ class Additions:
         if row is None:
             self._read_spaces()
             return None
-        if random.randrange(TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
-            self._database.try_write(lambda connection: IndexWriter.merge_tallies(connection, row[1:], every=1))
+        if scopes := drawn_scopes(row[1:]):
+            self._database.try_write(lambda connection: IndexWriter.merge_tallies(connection, scopes))
         return put.record
 
     def tidy(self, changes: int) -> None:

@@ -20,7 +20,7 @@ from recollect.stores.postgres.database import BEGIN_READ, DIALECT, PostgresData
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import scope_number
-from recollect.stores.postgres.vectors import create_index, create_space
+from recollect.stores.postgres.vectors import create_index, create_space, unpack
 from recollect.types import Progress, Record, VectorSpace
 from recollect.types.parts import Contents, Part
 
@@ -42,16 +42,48 @@ _SAME_EVENT = (
 )
 
 
+class PostgresSnapshot(contents.SqlSnapshot):
+    """Fetches rows through a cursor of the server."""
+
+    keys: ClassVar = contents.KEYS
+
+    def rows(self, kind: str, *, short: bool = False) -> Iterator[Sequence[Any]]:
+        order = ", ".join(ascending(column, sql_type) for column, sql_type in contents.KEYS[kind].items())
+        cursor, count = self.connection.cursor(binary=True), FETCH_HEADS if short else FETCH_ROWS
+        cursor.execute(f"DECLARE parts NO SCROLL CURSOR FOR {self.select(kind, short=short)} ORDER BY {order}")
+        try:
+            while rows := cursor.execute(f"FETCH {count} FROM parts", prepare=False).fetchall():
+                yield from map(_unpacked, rows) if kind == "vector" and not short else rows
+        finally:
+            with contextlib.suppress(psycopg.Error):  # a lost connection has no cursor
+                cursor.execute("CLOSE parts")
+
+    def find(self, parts: Sequence[Part]) -> list[Part | None]:
+        if not parts:
+            return []
+        return _same_events(self.connection, parts) if parts[0].kind == "history" else self.by_key(parts)
+
+    def by_key(self, parts: Sequence[Part]) -> list[Part | None]:
+        """The stored parts with the keys of these parts, which are of one kind."""
+        kind = parts[0].kind
+        keys = ", ".join(f"%s::{sql_type}[]" for sql_type in self.keys[kind].values())
+        rows: Iterable[Any] = self.connection.cursor(binary=True).execute(
+            f"{self.selects[kind]} AND ({', '.join(self.keys[kind])}) IN (SELECT * FROM unnest({keys}))",
+            [list(column) for column in zip(*(part.key for part in parts), strict=True)],
+        )
+        found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
+        stored = {part.key: part for part in found}
+        return [stored.get(part.key) for part in parts]
+
+
 class PostgresContents(Contents):
     """Dumps and loads one PostgreSQL store."""
 
     selects = contents.selects(DIALECT, "embeddings JOIN spaces USING (space)")
     index_settings = _INDEX_SETTINGS
     create_space = staticmethod(create_space)
-
-    @property
-    def snapshot_type(self) -> type[PostgresSnapshot]:
-        return PostgresSnapshot
+    snapshot_type: type[PostgresSnapshot] = PostgresSnapshot
+    places_table = "records"  # which has the row and the scope of each id
 
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
@@ -59,17 +91,16 @@ class PostgresContents(Contents):
 
     @property
     def identity(self) -> str:
-        row = self._database.one(
-            f"SELECT extract(epoch FROM pg_postmaster_start_time()), oid, '{self._database.schema}'::regnamespace::oid"
-            " FROM pg_database WHERE datname = current_database()"
-        )
-        return f"postgresql {' '.join(map(str, row))}"
+        return self._identified("extract(epoch FROM pg_postmaster_start_time())")
 
     @property
     def name(self) -> str:
+        return self._identified("(SELECT system_identifier FROM pg_control_system())")
+
+    def _identified(self, server: str) -> str:
         row = self._database.one(
-            f"SELECT system_identifier, oid, '{self._database.schema}'::regnamespace::oid"
-            " FROM pg_control_system(), pg_database WHERE datname = current_database()"
+            f"SELECT {server}, oid, '{self._database.schema}'::regnamespace::oid"
+            " FROM pg_database WHERE datname = current_database()"
         )
         return f"postgresql {' '.join(map(str, row))}"
 
@@ -198,7 +229,29 @@ class PostgresContents(Contents):
 
     def insert_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
         """Insert new records with their postings, tallies and vectors."""
-        _insert_records(connection, parts, writer)
+        if not parts:
+            return
+        rows = []
+        for part, record in parts.items():
+            rows.append((contents.scope_of(part), _columns_of(part), record, writer.terms(record)))
+        # In a fixed order, so that two transactions that create the same scopes do not deadlock.
+        ordered = sorted({scope for scope, *_ in rows}, key=lambda scope: sorted(scope.as_dict().items()))
+        scopes = {scope: scope_number(connection, scope) for scope in ordered}
+        with connection.cursor().copy(f"COPY records ({', '.join(rows[0][1])}, scope, length) FROM STDIN") as copy:
+            for scope, columns, _, terms in rows:
+                copy.write_row([*columns.values(), scopes[scope], terms.length])
+        live = {columns["id"]: row for row in rows if (columns := row[1])["forgotten_at"] is None}
+        numbers = connection.execute("SELECT row, id FROM records WHERE id = ANY(%s)", (list(live),))
+        stored = [
+            IndexedRecord(row, scopes[scope], record, terms)
+            for row, (scope, _, record, terms) in ((row, live[key]) for row, key in numbers)
+        ]
+        with connection.cursor().copy("COPY documents (row, scope, length, terms, counts) FROM STDIN") as copy:
+            for each in stored:
+                counts = each.terms.counts
+                copy.write_row((each.row, each.scope, each.terms.length, list(counts), list(counts.values())))
+        spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
+        writer.add_derived(connection, stored, spaces)
 
     def update_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
         """Store records in place of those with their ids, new ones too, with all that is derived from them."""
@@ -219,50 +272,27 @@ class PostgresContents(Contents):
     def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
         """The row and the scope of the records that these events are of, by id."""
         ids = list({part.values[1] for part in events})
-        rows = connection.execute("SELECT id, row, scope FROM records WHERE id = ANY(%s)", (ids,))
+        rows = connection.execute(f"SELECT id, row, scope FROM {self.places_table} WHERE id = ANY(%s)", (ids,))
         return {key: (row, scope) for key, row, scope in rows}
 
     def load_vectors(self, connection: Connection, parts: Sequence[Part]) -> None:
         """Insert new vectors without loss, and attach them to the rows of live records."""
-        _load_vectors(connection, parts)
+        if not parts:
+            return
+        rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
+        contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
+        spaces = {fingerprint: space for fingerprint, space, _ in rows}
+        with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(["int4", "bytea", "bytea"])
+            for fingerprint, passage, vector in (part.values for part in parts):
+                copy.write_row((spaces[fingerprint], passage, packed(vector)))
+        for fingerprint in {part.values[0] for part in parts}:
+            passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
+            connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))
 
     def merge_tallies(self, connection: Connection) -> None:
         """One tally for each scope, in place of many."""
         connection.execute(MERGE_TALLIES)
-
-
-class PostgresSnapshot(contents.SqlSnapshot):
-    """Fetches rows through a cursor of the server."""
-
-    keys: ClassVar = contents.KEYS
-
-    def rows(self, kind: str, *, short: bool = False) -> Iterator[Sequence[Any]]:
-        order = ", ".join(ascending(column, sql_type) for column, sql_type in contents.KEYS[kind].items())
-        cursor, count = self.connection.cursor(binary=True), FETCH_HEADS if short else FETCH_ROWS
-        cursor.execute(f"DECLARE parts NO SCROLL CURSOR FOR {self.select(kind, short=short)} ORDER BY {order}")
-        try:
-            while rows := cursor.execute(f"FETCH {count} FROM parts", prepare=False).fetchall():
-                yield from map(_unpacked, rows) if kind == "vector" and not short else rows
-        finally:
-            with contextlib.suppress(psycopg.Error):  # a lost connection has no cursor
-                cursor.execute("CLOSE parts")
-
-    def find(self, parts: Sequence[Part]) -> list[Part | None]:
-        if not parts:
-            return []
-        return _same_events(self.connection, parts) if parts[0].kind == "history" else self.by_key(parts)
-
-    def by_key(self, parts: Sequence[Part]) -> list[Part | None]:
-        """The stored parts with the keys of these parts, which are of one kind."""
-        kind = parts[0].kind
-        keys = ", ".join(f"%s::{sql_type}[]" for sql_type in self.keys[kind].values())
-        rows: Iterable[Any] = self.connection.cursor(binary=True).execute(
-            f"{self.selects[kind]} AND ({', '.join(self.keys[kind])}) IN (SELECT * FROM unnest({keys}))",
-            [list(column) for column in zip(*(part.key for part in parts), strict=True)],
-        )
-        found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
-        stored = {part.key: part for part in found}
-        return [stored.get(part.key) for part in parts]
 
 
 _SORTABLE = ((r"\x01", r"\x01\x02"), (r"\x10\x10", r"\x10\x11"), (r"\x100", r"\x01\x01"))
@@ -285,9 +315,9 @@ def packed(vector: bytes, number: str = "f4") -> bytes:
 
 
 def _unpacked(row: Sequence[Any]) -> tuple[str, bytes, bytes]:
-    """A vector as parts have it. In pgvector's binary format two short integers come first."""
+    """A vector as parts have it."""
     fingerprint, passage, vector = row
-    return fingerprint, bytes(passage), np.frombuffer(bytes(vector)[4:], dtype=">f4").astype("<f4").tobytes()
+    return fingerprint, bytes(passage), unpack([vector]).tobytes()
 
 
 def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
@@ -300,33 +330,6 @@ def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | N
 def _columns_of(part: Part) -> dict[str, Any]:
     """The columns of a record that is loaded, without those of its scope, which is a number here."""
     return {name: value for name, value in contents.columns_of(part).items() if name not in contents.SCOPE}
-
-
-def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
-    """Insert new records with their postings, tallies and vectors."""
-    if not parts:
-        return
-    rows = []
-    for part, record in parts.items():
-        rows.append((contents.scope_of(part), _columns_of(part), record, writer.terms(record)))
-    # In a fixed order, so that two transactions that create the same scopes do not deadlock.
-    ordered = sorted({scope for scope, *_ in rows}, key=lambda scope: sorted(scope.as_dict().items()))
-    scopes = {scope: scope_number(connection, scope) for scope in ordered}
-    with connection.cursor().copy(f"COPY records ({', '.join(rows[0][1])}, scope, length) FROM STDIN") as copy:
-        for scope, columns, _, terms in rows:
-            copy.write_row([*columns.values(), scopes[scope], terms.length])
-    live = {columns["id"]: row for row in rows if (columns := row[1])["forgotten_at"] is None}
-    numbers = connection.execute("SELECT row, id FROM records WHERE id = ANY(%s)", (list(live),))
-    stored = [
-        IndexedRecord(row, scopes[scope], record, terms)
-        for row, (scope, _, record, terms) in ((row, live[key]) for row, key in numbers)
-    ]
-    with connection.cursor().copy("COPY documents (row, scope, length, terms, counts) FROM STDIN") as copy:
-        for each in stored:
-            counts = each.terms.counts
-            copy.write_row((each.row, each.scope, each.terms.length, list(counts), list(counts.values())))
-    spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
-    writer.add_derived(connection, stored, spaces)
 
 
 def _update_record(
@@ -361,22 +364,6 @@ def _insert_events(
             " FROM pg_get_serial_sequence('history', 'seq') AS numbers",
             (max(part.values[0] for part in parts),),
         )
-
-
-def _load_vectors(connection: Connection, parts: Sequence[Part]) -> None:
-    """Insert new vectors without loss, and attach them to the rows of live records."""
-    if not parts:
-        return
-    rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
-    contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
-    spaces = {fingerprint: space for fingerprint, space, _ in rows}
-    with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
-        copy.set_types(["int4", "bytea", "bytea"])
-        for fingerprint, passage, vector in (part.values for part in parts):
-            copy.write_row((spaces[fingerprint], passage, packed(vector)))
-    for fingerprint in {part.values[0] for part in parts}:
-        passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
-        connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))
 
 
 def _delete_vectors(connection: Connection, parts: Sequence[Part]) -> None:

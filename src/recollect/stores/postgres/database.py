@@ -21,6 +21,7 @@ from psycopg import sql
 from recollect.config import parameters, shown_place
 from recollect.errors import NotContacted, StoreError, Unreachable, UsageError
 from recollect.stores.database import Reading, SqlDatabase
+from recollect.stores.ledger import id_taken
 from recollect.stores.postgres.connections import (
     ADAPTERS,
     CONNECTION_LOST,
@@ -217,8 +218,9 @@ class PostgresDatabase(SqlDatabase):
             if notify:
                 self._whole.execute("SELECT pg_notify(%s, %s)", (notify, self.schema))
             return work(self._whole, *run(self._whole, first))
-        named = [] if self._row_security is False else self.naming(scope)  # nobody reads it there
-        begin: list[Condition] = [(_BEGIN_WRITE, ()), *named, *first]
+        # Not needed without row-level security.
+        scope_statements = [] if self._row_security is False else self.naming(scope)
+        begin: list[Condition] = [(_BEGIN_WRITE, ()), *scope_statements, *first]
 
         def attempt() -> T:
             then = [("SELECT pg_notify(%s, %s)", (notify, self.schema))] if notify else []
@@ -278,8 +280,7 @@ class PostgresDatabase(SqlDatabase):
                 failure = error
         if isinstance(failure, pg.UniqueViolation) and failure.diag.constraint_name == "records_id_key":
             # It exists at every attempt, but is not visible.
-            hint = "leave the id out, or use another"
-            raise UsageError("the id is taken by a record of another scope", hint=hint) from failure
+            raise id_taken() from failure
         raise StoreError(f"{self.address}: too many writers at once", hint="try again") from failure
 
     transact = write

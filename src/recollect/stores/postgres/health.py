@@ -27,6 +27,7 @@ from recollect.stores.health import (
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres.contents import INDEX_LOCK
 from recollect.stores.postgres.database import PostgresDatabase
+from recollect.stores.postgres.keywords import RECORD_COUNT
 from recollect.stores.postgres.migrations import MIGRATIONS
 from recollect.stores.postgres.postings import IndexWriter, TermCounts
 from recollect.stores.postgres.schema import version
@@ -62,7 +63,6 @@ _TEXTS = (  # a purged record has an empty hash
     " ORDER BY row LIMIT 1000"
 )
 
-_LIVE = "SELECT count(*) FROM records WHERE forgotten_at IS NULL"
 _SUMS = (
     "SELECT scope, count(*) AS records, sum(length) AS length FROM records WHERE forgotten_at IS NULL GROUP BY scope"
 )
@@ -277,7 +277,7 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
     yield from examination.language_note(server.meta("language"))
     analyzer = Analyzer(server.meta("language") or "english")
     if server.meta("keywords") != analyzer.fingerprint:
-        count = server.number(_LIVE)
+        count = server.number(RECORD_COUNT)
         message = f"{count:,} records were analysed by another version; the next search analyses them again"
         yield Finding("keywords", "note", message, examination.fix_command, partial(_catch_up, examination.place))
         return
@@ -310,7 +310,7 @@ def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
     missing = sum(bool(terms(*row).counts) for row in without)
     if missing:
         return f"{missing}{' or more' if missing == SAMPLE else ''} records are not in it"
-    step = max(1, server.number(_LIVE) // SAMPLE)
+    step = max(1, server.number(RECORD_COUNT) // SAMPLE)
     sample = server.rows(_SAMPLE_TERMS.format(beside=beside), step, MOST_CHARACTERS, SAMPLE)
     for key, title, text, length, counts in sample:
         analysed = terms(title, text)
@@ -353,10 +353,10 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
     """Check that every record has a vector of the configured model, and that tables and indexes are complete."""
 
     def missing(own: Space | None) -> int:
-        return server.number(f"SELECT count(*) FROM vectors_{own[0]} WHERE vector IS NULL" if own else _LIVE)
+        return server.number(f"SELECT count(*) FROM vectors_{own[0]} WHERE vector IS NULL" if own else RECORD_COUNT)
 
     spaces: Any = server.rows("SELECT space, fingerprint, embedder FROM spaces ORDER BY space DESC")
-    total, command, url = server.number(_LIVE), examination.fix_command, examination.place
+    total, command, url = server.number(RECORD_COUNT), examination.fix_command, examination.place
     yield examination.vectors(spaces, server.meta("space"), total, missing)
     building = server.number(_INDEX_LOCKS, INDEX_LOCK)
     for space, embedder, valid in server.rows(_INDEXES):
@@ -378,7 +378,7 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
                 )
                 fix = partial(_attach_vectors, url, space)
                 yield Finding("vectors", "failure", message, f"{command} repairs that", fix)
-    if server.database.distributed:  # vectors whose texts no record has yet are not told from those of nobody
+    if server.database.distributed:  # in a cluster, vectors saved ahead look like orphans, so they are not reported
         return
     with contextlib.suppress(QueryTooSlow):
         if count := server.number(f"SELECT count(*) {_ORPHANS}"):  # a text can be recovered from its vector

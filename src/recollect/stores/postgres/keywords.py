@@ -24,11 +24,11 @@ from recollect.stores.postgres.rows import (
     COLUMNS,
     POSTING,
     in_scopes,
-    located,
     matching,
     passing,
     ranked_rows,
     row_reader,
+    scope_condition,
     selects_rows,
 )
 from recollect.stores.rows import Condition, meta, set_meta
@@ -66,6 +66,8 @@ LOCK_LANGUAGE: Sequence[Condition] = (
 )
 """In a write transaction: the language does not change until it ends."""
 
+RECORD_COUNT = "SELECT count(*) FROM records WHERE forgotten_at IS NULL"
+
 _REMOVED = "SELECT array_send(array_agg(row)) FROM removals WHERE {scoped}"
 
 Rows: TypeAlias = "NDArray[np.int64]"
@@ -89,6 +91,8 @@ class PostgresKeywords(SqlKeywords):
 
     _database: PostgresDatabase
     lock = LOCK_LANGUAGE
+    _blocks = _BLOCKS
+    _reindex = staticmethod(reindex)
 
     @property
     def analyzer(self) -> Analyzer:
@@ -116,10 +120,10 @@ class PostgresKeywords(SqlKeywords):
         for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
             with self._database.read(where.scope, replica=attempt == 0) as connection:
-                postings = self._postings(connection, list(map(term_key, counts)), where)
+                postings = read_postings(connection, list(map(term_key, counts)), where, self._blocks)
                 current = postings.fingerprint == self._analyzer.fingerprint
                 weights = _weights(counts, postings, self._analyzer.language)
-                ranked = _ranked(connection, postings, weights, depth, located(where)) if current else []
+                ranked = _ranked(connection, postings, weights, depth, scope_condition(where)) if current else []
             if current:
                 read = row_reader(self._database, where, replica=attempt == 0)
                 entries, duplicates = ranked_rows(ranked, depth, read)
@@ -138,12 +142,9 @@ class PostgresKeywords(SqlKeywords):
             self.catch_up()
         raise StoreError("the language of the store is changed again and again", hint="use one language")
 
-    def _postings(self, connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
-        return read_postings(connection, terms, where)
-
     def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
         with self._database.read(where.scope) as connection:
-            postings = self._postings(connection, list(map(term_key, terms)), where)
+            postings = read_postings(connection, list(map(term_key, terms)), where, self._blocks)
         return {term: each.size for term, each in zip(terms, postings.terms, strict=True) if each.size}
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:
@@ -207,9 +208,6 @@ class PostgresKeywords(SqlKeywords):
             last = self._database.write(partial(analyse, after=last))
         self.merge_all()
 
-    def _reindex(self, connection: Connection, writer: IndexWriter, after: int) -> int:
-        return reindex(connection, writer, after)
-
     def merge(self) -> None:
         """Move some new records into the blocks, unless another process does. Nothing is lost if it fails."""
 
@@ -239,7 +237,7 @@ class PostgresKeywords(SqlKeywords):
         return language
 
 
-def read_postings(connection: Connection, terms: Sequence[str], where: Filter, blocks: str = _BLOCKS) -> Postings:
+def read_postings(connection: Connection, terms: Sequence[str], where: Filter, blocks: str) -> Postings:
     """Read what the score of a query needs, in one round trip; `blocks` selects the place and postings of each term."""
     scoped, scopes = in_scopes(where)
     of_fields = selects_rows(where)
@@ -350,5 +348,5 @@ def _merge(connection: Connection, most: int, *, patient: bool) -> int:
 
 
 def _record_count(connection: Connection) -> int:
-    row = connection.execute("SELECT count(*) FROM records WHERE forgotten_at IS NULL").fetchone()
+    row = connection.execute(RECORD_COUNT).fetchone()
     return int(row[0]) if row else 0

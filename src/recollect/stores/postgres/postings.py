@@ -25,7 +25,8 @@ REINDEX_CHARACTERS = 2_000_000  # records that are analysed again in one transac
 
 MERGE_LOCK = 0x52434C50  # the advisory lock for merging, one for each schema
 
-_DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
+DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
+TALLY = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
 _REMOVE = (
     "WITH old AS (DELETE FROM documents WHERE row = %s RETURNING row, scope, terms, merged)"
     " INSERT INTO removals (row, scope, terms) SELECT row, scope, terms FROM old WHERE merged"
@@ -96,7 +97,7 @@ class IndexWriter:
         """Add records to all indexes."""
         for each in stored:
             terms, counts = list(each.terms.counts), list(each.terms.counts.values())
-            connection.execute(_DOCUMENT, (each.row, each.scope, each.terms.length, terms, counts))
+            connection.execute(DOCUMENT, (each.row, each.scope, each.terms.length, terms, counts))
         self.add_derived(connection, stored, spaces)
 
     @staticmethod
@@ -107,9 +108,8 @@ class IndexWriter:
         for each in stored:
             lengths[each.scope] += each.terms.length
         for scope, count in Counter(scopes).items():  # a new row for each, so that no transaction waits for another
-            insert = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
-            connection.execute(insert, (scope, count, lengths[scope]))
-        IndexWriter.merge_tallies(connection, list(set(scopes)))
+            connection.execute(TALLY, (scope, count, lengths[scope]))
+        IndexWriter.merge_tallies(connection, drawn_scopes(set(scopes)))
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in spaces:
             connection.execute(
@@ -122,11 +122,10 @@ class IndexWriter:
             )
 
     @staticmethod
-    def merge_tallies(connection: Connection, scopes: Sequence[int], every: int = 0) -> None:
-        """One time in `every` (by default now and then), one tally of a scope in place of many."""
+    def merge_tallies(connection: Connection, scopes: Iterable[int]) -> None:
+        """One tally of each scope in place of many."""
         for scope in scopes:
-            if random.randrange(every or TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
-                connection.execute(_MERGE_SCOPE, (scope, scope))
+            connection.execute(_MERGE_SCOPE, (scope, scope))
 
     @staticmethod
     def remove(connection: Connection, row: int, spaces: Sequence[int]) -> None:
@@ -139,6 +138,11 @@ class IndexWriter:
         )
         for space in spaces:
             connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
+
+
+def drawn_scopes(scopes: Iterable[int]) -> list[int]:
+    """Now and then some of these scopes, whose tallies are then merged."""
+    return [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
 
 
 def stored_vector(space: int, table: str) -> str:
@@ -192,7 +196,7 @@ def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
         for row, scope, title, text in rows:
             terms, length = writer.terms(Record("", text, title=title))
             values = (row, scope, length, list(terms), list(terms.values()))
-            connection.execute(f"{_DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
+            connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
             connection.execute(
                 "WITH changed AS (UPDATE records SET length = %s FROM records AS before"
                 " WHERE records.row = %s AND before.row = records.row AND records.length <> %s"

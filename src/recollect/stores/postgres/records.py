@@ -14,13 +14,13 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
-from recollect.errors import RecollectError, UsageError
+from recollect.errors import RecollectError
 from recollect.stores import ledger
 from recollect.stores.postgres.additions import CHANNEL, Additions, insertion, lock_folds
 from recollect.stores.postgres.connections import Connection, Cursors, run
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.keywords import PostgresKeywords
-from recollect.stores.postgres.postings import IndexedRecord, IndexWriter
+from recollect.stores.postgres.postings import IndexedRecord, IndexWriter, drawn_scopes
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
 from recollect.stores.postgres.vectors import save_vectors
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
@@ -111,11 +111,15 @@ class Rows(ledger.Table):
                 terms, length = self.writer.terms(record)
                 values = [*to_row(record), scope, length, list(terms), list(terms.values())]
                 inserted.append(self.connection.execute(insert, [*values, *self._events[0][1:]] if noted else values))
-            self.writer.merge_tallies(self.connection, scopes)
+            self.writer.merge_tallies(self.connection, drawn_scopes(scopes))
             if self._events and not noted:
                 self.connection.execute(_NOTE, [list(column) for column in zip(*self._events, strict=True)])
         rows = [cursor.fetchone() for cursor in inserted]
         self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
+        self._clear()
+
+    def _clear(self) -> None:
+        """Empty the buffers, whose records are stored now."""
         self._new_ids -= self._buffer.keys()
         self._new_texts -= self._buffered_texts
         for buffer in (self._buffer, self._buffered_texts, self._events):
@@ -141,7 +145,7 @@ class Rows(ledger.Table):
         with self.connection.pipeline():
             self.unindex(row)
             self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
-            self.drop_orphan(passage_hash(before.passage))
+            self.drop_orphan(row, passage_hash(before.passage))
             self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
@@ -163,7 +167,7 @@ class Rows(ledger.Table):
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         self._events.append((key, action, micros(now()), ledger.encoded(detail)))
 
-    def drop_orphan(self, passage: bytes) -> None:
+    def drop_orphan(self, row: int, passage: bytes) -> None:  # noqa: ARG002
         self.connection.execute("SELECT drop_orphan(%s)", (passage,))
 
     def save(self, change: SaveVectors) -> None:
@@ -176,9 +180,7 @@ class Rows(ledger.Table):
         """Ids that another transaction has just inserted. If their records are visible, the changes are made again."""
         for key in ids:
             if self.connection.execute("SELECT 1 FROM records WHERE id = %s", (key,)).fetchone() is None:
-                raise UsageError(
-                    f"the id {key!r} is taken by a record of another scope", hint="leave the id out, or use another"
-                )
+                raise ledger.id_taken(key)
         if ids:
             raise pg.SerializationFailure("another transaction has inserted a record with the same id")
 
@@ -225,7 +227,7 @@ class PostgresRecords(SqlRecords):
         self._additions = Additions(database, keywords)
 
     def within(self, scope: Scope) -> PostgresRecords:
-        """The same records, in transactions that act as this scope."""
+        """A view of these records whose transactions act as this scope."""
         view = copy.copy(self)
         view._scope = scope  # noqa: SLF001  (same class)
         return view
@@ -267,7 +269,8 @@ class PostgresRecords(SqlRecords):
         self, changes: Sequence[Change], writer: IndexWriter, connection: Connection, *first: psycopg.Cursor[TupleRow]
     ) -> list[Record]:
         _, language, _, *prepared = first
-        return _made(self._table(connection, writer.by(self._keywords.locked_language(language))), changes, prepared)
+        table = self._table(connection, writer.by(self._keywords.locked_language(language)))
+        return _apply_changes(table, changes, prepared)
 
     def _apply_by_scope(
         self,
@@ -283,12 +286,12 @@ class PostgresRecords(SqlRecords):
             changes = list(chain.from_iterable(some))
             naming = self._database.naming(scope, connection)
             _, *prepared = run(connection, [*naming, *self._table.preparation(changes)])[len(naming) :]
-            stored += _made(self._table(connection, writer), changes, prepared)
+            stored += _apply_changes(self._table(connection, writer), changes, prepared)
         return stored
 
 
-def _made(rows: Rows, changes: Sequence[Change], prepared: Cursors) -> list[Record]:
-    """Make changes whose `preparation` has been run."""
+def _apply_changes(rows: Rows, changes: Sequence[Change], prepared: Cursors) -> list[Record]:
+    """Apply changes whose `preparation` has been run."""
     rows.learn(changes, *prepared)
     stored: list[Record] = []
     for change in changes:
@@ -349,7 +352,7 @@ _SOME_SCOPES = (  # the same for some scopes, with the ids of their forgotten re
 
 
 class PostgresJoins(SqlJoins):
-    """The same statements, beside row-level security."""
+    """Finds the records of external results. What any scope has is asked through functions that see all rows."""
 
     prune = "SELECT prune_joins(%s)"
 

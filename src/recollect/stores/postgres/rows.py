@@ -17,7 +17,7 @@ from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.postings import term_key
 from recollect.stores.rows import (
     Condition,
-    Located,
+    NumberedFilter,
     all_of,
     distinct,
     from_row,
@@ -57,25 +57,26 @@ def scope_number(connection: Connection, scope: Scope) -> int:
     return int(row[0])
 
 
-def visible_scopes(connection: Connection, scope: Scope) -> list[int]:
-    """The numbers of the scopes whose records a caller with this scope can see."""
+def visible_scopes(connection: Connection, scope: Scope, among: str = "true") -> list[int]:
+    """The numbers of the scopes whose records a caller with this scope can see; `among` is a further condition."""
     condition, values = visible_to(scope)
-    return [number for (number,) in connection.execute(f"SELECT scope FROM scopes WHERE {condition}", values)]
+    scopes = connection.execute(f"SELECT scope FROM scopes WHERE {condition} AND {among} ORDER BY scope", values)
+    return [number for (number,) in scopes]
 
 
 def in_scopes(where: Filter) -> Condition:
     """The scopes that a filter admits, as a condition on the column of any table."""
     if where.any_scope:
         return "true", []
-    if isinstance(where, Located):
+    if isinstance(where, NumberedFilter):
         return "scope = ANY(%s)", [list(where.numbers)]
     condition, values = visible_to(where.scope)
     return f"scope = ANY(ARRAY(SELECT scope FROM scopes WHERE {condition}))", values
 
 
-def located(where: Filter) -> Condition:
-    """The same where statements must name the scopes of rows; elsewhere the numbers of the rows are enough."""
-    return in_scopes(where) if isinstance(where, Located) else ("true", [])
+def scope_condition(where: Filter) -> Condition:
+    """The scopes of rows as a condition in a cluster, whose statements must name them; elsewhere no condition."""
+    return in_scopes(where) if isinstance(where, NumberedFilter) else ("true", [])
 
 
 def selects_rows(where: Filter) -> bool:

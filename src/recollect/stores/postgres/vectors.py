@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -15,7 +15,14 @@ from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.database import PostgresDatabase
-from recollect.stores.postgres.rows import COLUMNS, FilteredRows, filtered_rows, located, ranked_rows, row_reader
+from recollect.stores.postgres.rows import (
+    COLUMNS,
+    FilteredRows,
+    filtered_rows,
+    ranked_rows,
+    row_reader,
+    scope_condition,
+)
 from recollect.stores.rows import Condition, check_dimension, passage_hash, stored_pairs
 from recollect.types import Filter, Matrix, RankedList, Scope, Vector, VectorIndex, VectorSpace
 from recollect.types.records import SaveVectors
@@ -41,13 +48,68 @@ MAX_UNSETTLED = 10_000
 SETTLE_BATCH = 32  # vectors that are added to the index at once, while somebody waits
 
 
+def create_vectors(connection: Connection, number: int, dimension: int) -> None:
+    """Create the table of a space. It has the row and the scope of each vector, so that an index scan can filter."""
+    table = f"vectors_{number}"
+    connection.execute(
+        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({dimension}),"
+        " settled boolean NOT NULL DEFAULT false)"
+    )
+    add_rows(connection, number)
+    connection.execute(f"CREATE INDEX {table}_missing ON {table} (row) WHERE vector IS NULL")
+    connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
+    connection.execute(f"CREATE INDEX {table}_new ON {table} (scope) WHERE NOT settled AND vector IS NOT NULL")
+    create_index(connection, number, dimension)
+    connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
+
+
+def create_space(
+    connection: Connection,
+    space: VectorSpace,
+    *,
+    locked: str = PostgresDatabase.locked,
+    create_table: Callable[[Connection, int, int], None] = create_vectors,
+) -> int:
+    """Create a vector space, if it does not exist, and return its number."""
+    connection.execute(f"LOCK TABLE {locked} IN SHARE ROW EXCLUSIVE MODE")  # later writes see the space
+    find = "SELECT space FROM spaces WHERE fingerprint = %s"
+    if (row := connection.execute(find, (space.fingerprint,)).fetchone()) is not None:
+        return int(row[0])
+    row = connection.execute(
+        "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
+        (space.fingerprint, space.embedder, space.dimension),
+    ).fetchone()
+    number = int(row[0]) if row else 0
+    create_table(connection, number, space.dimension)
+    return number
+
+
+def add_rows(connection: Connection, number: int) -> None:
+    """Give an empty space a row for each record, without a vector."""
+    every = "SELECT row, scope FROM records WHERE forgotten_at IS NULL"
+    connection.execute(f"INSERT INTO vectors_{number} (row, scope) {every}")
+
+
+def create_index(connection: Connection, number: int, dimension: int) -> None:
+    """Create the HNSW index of a space, if it does not exist. That is much faster when the vectors are there."""
+    table = f"vectors_{number}"
+    missing = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_near",)).fetchone() == (True,)
+    if missing and dimension <= MAX_INDEXED_DIMENSION:
+        connection.execute(f"UPDATE {table} SET settled = true WHERE NOT settled AND vector IS NOT NULL")
+        connection.execute(
+            f"CREATE INDEX IF NOT EXISTS {table}_near ON {table} USING hnsw (vector halfvec_ip_ops) WHERE settled"
+        )
+
+
 class PostgresSpaces(SqlSpaces):
     """The vector spaces of one PostgreSQL store."""
 
     _scope: Scope | None = None
+    _create = staticmethod(create_space)
 
     def within(self, scope: Scope) -> PostgresSpaces:
-        """The same spaces, whose vectors are read as one scope."""
+        """A view of these spaces whose vectors are read as one scope."""
         view = copy.copy(self)
         view._scope = scope  # noqa: SLF001  (same class)
         return view
@@ -60,9 +122,6 @@ class PostgresSpaces(SqlSpaces):
     def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
         kind = RestrictedVectors if self._database.row_security() else PostgresVectors
         return kind(self._database, space, number)
-
-    def _create(self, connection: Connection, space: VectorSpace) -> int:
-        return create_space(connection, space)
 
     def _cleared(self, connection: Connection, number: int) -> None:
         # While the table is filled again nobody may add a record, which would then be in it twice or not at all.
@@ -104,7 +163,7 @@ class PostgresVectors(VectorIndex):
             wanted = depth
             while True:
                 rows, more = self._nearest(connection, visible, vector, wanted)
-                measured = self._measured(connection, rows, vector, located(where))
+                measured = self._measured(connection, rows, vector, scope_condition(where))
                 entries, duplicates = ranked_rows(measured[:wanted], depth, read)
                 if len(entries) >= depth or not more:
                     break
@@ -118,12 +177,12 @@ class PostgresVectors(VectorIndex):
                 f"SELECT id, vector FROM {self._embedded} WHERE space = %s AND {condition}",
                 [self._number, *values],
             )
-            return {key: _unpack([vector])[0] for key, vector in rows}
+            return {key: unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         with self._database.read(where.scope if where else self.scope) as connection:
             condition, values = filtered_rows(connection, where, self._key).condition if where else ("true", [])
-            among, numbers = located(where) if where else ("true", [])
+            among, numbers = scope_condition(where) if where else ("true", [])
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM records"
                 f" WHERE row IN (SELECT row FROM {self._table} WHERE vector IS NULL AND {condition}"
@@ -209,7 +268,7 @@ class PostgresVectors(VectorIndex):
         ).fetchall()
         if not found:
             return []
-        matrix = _unpack([packed for packed, *_ in found]).astype(np.float64)
+        matrix = unpack([packed for packed, *_ in found]).astype(np.float64)
         scores = (matrix @ vector.astype(np.float64)).round(6).tolist()
         ranked = [(row, score, *columns) for (_, row, *columns), score in zip(found, scores, strict=True)]
         return sorted(ranked, key=itemgetter(1), reverse=True)
@@ -240,56 +299,10 @@ def literal(vector: Vector) -> str:
     return f"[{','.join(map(repr, vector.astype(np.float32).tolist()))}]"
 
 
-def _unpack(vectors: Sequence[bytes]) -> Matrix:
+def unpack(vectors: Sequence[bytes]) -> Matrix:
     """Vectors from pgvector's binary format: two short integers, then big-endian floats."""
     joined = b"".join(bytes(vector)[4:] for vector in vectors)
-    return np.frombuffer(joined, dtype=">f4").reshape(len(vectors), -1).astype(np.float32)
-
-
-def create_space(connection: Connection, space: VectorSpace) -> int:
-    """Create a vector space, if it does not exist, and return its number.
-
-    Its table has the row and the scope of each vector, so that an index scan can filter.
-    """
-    connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")  # later writes see the space
-    row = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
-    if row is not None:
-        return int(row[0])
-    row = connection.execute(
-        "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
-        (space.fingerprint, space.embedder, space.dimension),
-    ).fetchone()
-    number = int(row[0]) if row else 0
-    table = f"vectors_{number}"
-    connection.execute(
-        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({space.dimension}),"
-        " settled boolean NOT NULL DEFAULT false)"
-    )
-    add_rows(connection, number)
-    connection.execute(f"CREATE INDEX {table}_missing ON {table} (row) WHERE vector IS NULL")
-    connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
-    connection.execute(f"CREATE INDEX {table}_new ON {table} (scope) WHERE NOT settled AND vector IS NOT NULL")
-    create_index(connection, number, space.dimension)
-    connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
-    connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
-    return number
-
-
-def add_rows(connection: Connection, number: int) -> None:
-    """Give an empty space a row for each record, without a vector."""
-    every = "SELECT row, scope FROM records WHERE forgotten_at IS NULL"
-    connection.execute(f"INSERT INTO vectors_{number} (row, scope) {every}")
-
-
-def create_index(connection: Connection, number: int, dimension: int) -> None:
-    """Create the HNSW index of a space, if it does not exist. That is much faster when the vectors are there."""
-    table = f"vectors_{number}"
-    missing = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_near",)).fetchone() == (True,)
-    if missing and dimension <= MAX_INDEXED_DIMENSION:
-        connection.execute(f"UPDATE {table} SET settled = true WHERE NOT settled AND vector IS NOT NULL")
-        connection.execute(
-            f"CREATE INDEX IF NOT EXISTS {table}_near ON {table} USING hnsw (vector halfvec_ip_ops) WHERE settled"
-        )
+    return np.frombuffer(joined, dtype=">f4").reshape(len(vectors), -1).astype("<f4")
 
 
 def settle(database: PostgresDatabase) -> None:

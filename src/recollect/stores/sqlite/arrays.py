@@ -86,7 +86,7 @@ def checksum_of(path: Path) -> int:
     return checksum
 
 
-def reached(scores: Array, count: int) -> Any:
+def score_threshold(scores: Array, count: int) -> Any:
     """A value that at least `count` scores reach, and few more: so none below it is among the first `count`."""
     highest = scores[: len(scores) // GROUPED * GROUPED].reshape(GROUPED, -1).max(axis=0)  # of groups
     highest = highest if len(highest) > count else scores

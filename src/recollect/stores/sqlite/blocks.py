@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import finalize
@@ -20,8 +20,8 @@ import numpy as np
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.stores.sqlite.arrays import map_arrays, read_pieces, write_arrays
-from recollect.stores.sqlite.segments import Ints, Mask, RowArrays, without
-from recollect.stores.sqlite.views import TAIL_FACTOR, TAIL_ROWS
+from recollect.stores.sqlite.segments import Ints, Mask, RowArrays
+from recollect.stores.sqlite.views import Layers
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -199,60 +199,16 @@ def map_block(path: Path, size: int) -> Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
-    """All vectors of a space at one moment: of the changes up to `seq`, and of the vectors up to `number`.
+class Stack(Layers[Block]):
+    """All vectors of a space at one moment: of the changes up to `seq`, and of the vectors up to `number`."""
 
-    `live[i]` is None where every row of block i is live. A row is live in one block at most: the newest.
-    """
-
-    blocks: tuple[Block, ...] = ()
-    live: tuple[Mask | None, ...] = ()
-    seq: int = 0
     number: int = 0
-    based: int = 0
-    """The change up to which files go."""
 
-    @cached_property
-    def count(self) -> int:
-        """How many records have a vector."""
-        return sum(
-            len(each) if mask is None else int(np.count_nonzero(mask))
-            for each, mask in zip(self.blocks, self.live, strict=True)
-        )
+    merge = staticmethod(merged_blocks)
 
     @property
-    def unwritten(self) -> int:
-        """How many rows are in memory only."""
-        return sum(len(each) + len(each.gone) for each in self.blocks if not each.file)
-
-    def plus(self, block: Block, seq: int, number: int) -> Stack:
-        """The stack with one more block, whose rows replace those of the others."""
-        changed = np.concatenate([block.rows, block.gone])
-        if not len(changed):
-            return replace(self, seq=seq, number=number)
-        live = [without(each, mask, changed) for each, mask in zip(self.blocks, self.live, strict=True)]
-        return Stack((*self.blocks, block), (*live, None), seq, number, self.based)
-
-    def condensed(self) -> Stack:
-        """The stack with fewer blocks in memory: each much larger than the next."""
-        stack = self
-        while len(stack.blocks) > 1 and not stack.blocks[-2].file and not stack.blocks[-1].file:
-            before, last = (len(each) + len(each.gone) for each in stack.blocks[-2:])
-            if before >= TAIL_FACTOR * last or before + last > TAIL_ROWS:
-                break
-            end = len(stack.blocks)
-            stack = stack.with_merged(end - 2, end, lambda block: block)
-        return stack
-
-    def with_merged(self, start: int, end: int, write: Callable[[Block], Block]) -> Stack:
-        """The stack with some adjacent blocks as one, without what is not live."""
-        block = merged_blocks(self.blocks[start:end], self.live[start:end], first=start == 0)
-        new = [write(block)] if len(block) + len(block.gone) else []
-        return replace(
-            self,
-            blocks=(*self.blocks[:start], *new, *self.blocks[end:]),
-            live=(*self.live[:start], *(None for _ in new), *self.live[end:]),
-        )
+    def blocks(self) -> tuple[Block, ...]:
+        return self.parts
 
 
 # -- scanning -----------------------------------------------------------------------------------------------

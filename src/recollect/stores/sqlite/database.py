@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import apsw
 
@@ -19,7 +18,7 @@ from recollect.disk import give_name, sync
 from recollect.errors import StoreError
 from recollect.stores.database import Reading, SqlDatabase
 from recollect.stores.sqlite.presence import Identity, Presence, identity_of
-from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
+from recollect.stores.sqlite.rows import DIALECT, Connection, open_to_read, sequence
 from recollect.stores.sqlite.schema import APPLICATION_ID, mark, migrate, with_all_columns
 from recollect.types import Scope
 
@@ -292,8 +291,7 @@ class Database(SqlDatabase):
         return connection
 
     def _open_to_read(self) -> Connection:
-        place = f"file:{quote(str(self.place))}{'?immutable=1' if self._frozen else ''}"
-        connection = Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        connection = open_to_read(self.place, immutable=self._frozen)
         connection.set_busy_timeout(self._timeout_ms)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import apsw
 import numpy as np
@@ -43,13 +42,12 @@ from recollect.stores.sqlite.database import (
     WAL_LIMIT_BYTES,
     Database,
     check_owner,
-    name_of,
     parts_of,
     translated,
 )
 from recollect.stores.sqlite.index import Index
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.rows import Connection, integers, sequence
+from recollect.stores.sqlite.rows import Connection, integers, open_to_read, sequence
 from recollect.stores.sqlite.schema import MIGRATIONS
 
 RESTORE = "restore it from a backup, or index the folders again into a new one: recollect index FOLDER --store NEW"
@@ -251,10 +249,6 @@ class CheckedFile(NamedTuple):
     identifier: str | None
     counts: dict[str, int]
 
-    def name(self, path: Path) -> str:
-        """The name of the store at a path, as its `contents` give it."""
-        return name_of(self.identifier, path)
-
 
 def write_snapshot(store: Path, target: Path) -> None:
     """Write one committed state of a store into the empty file `target`. The store is not migrated."""
@@ -267,9 +261,7 @@ def check_snapshot(file: Path, shown: Path) -> CheckedFile:
 
     `shown` is the path that errors name.
     """
-    place = f"file:{quote(str(file.absolute()))}?immutable=1"
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    with translated(shown), contextlib.closing(Connection(place, flags=flags)) as connection:
+    with translated(shown), contextlib.closing(open_to_read(file)) as connection:
         check_owner(connection, shown)
         refuse_newer(int(connection.pragma("user_version")), len(MIGRATIONS))
         _refuse_damage(connection, shown)

@@ -144,7 +144,7 @@ class Index:
         with self._lock, self._writing(wait_s) as writing:
             self._follow_key(state)
             if writing and self._adopt(connection, state):
-                view = self._followed(connection, state, self._nearest(connection, state), writing=True)
+                view = self._with_changes_applied(connection, state, self._nearest(connection, state), writing=True)
                 if view is not self._base or any(map(self.folder.missing, view.segments)):
                     view = self._settle(connection, state, view)
                 state.view = self._remember(state, view)
@@ -173,7 +173,7 @@ class Index:
             state = state_of(connection)
             self._follow_key(state)
             if writing and self._adopt(connection, state):
-                view = self._followed(connection, state, self._nearest(connection, state))
+                view = self._with_changes_applied(connection, state, self._nearest(connection, state))
                 view = self._remember(state, self._settle(connection, state, view, scrub=True))
                 if view is self._base and all(mask is None for mask in view.live):
                     return None
@@ -240,7 +240,7 @@ class Index:
         with self._writing() if due else contextlib.nullcontext(enter_result=False) as writing:
             writable = due and self._adopt(connection, state) and writing  # a read-only store adopts, too
             start = self._nearest(connection, state)
-            view = self._followed(connection, state, start, progress, writing=writable)
+            view = self._with_changes_applied(connection, state, start, progress, writing=writable)
             if writable:
                 view = self._settle(connection, state, view)
         return self._remember(state, view)
@@ -258,7 +258,7 @@ class Index:
         views = [*self._views.values(), self._files(connection, state)]
         return max((view for view in views if view.seq <= state.seq), key=lambda view: view.seq, default=View())
 
-    def _followed(
+    def _with_changes_applied(
         self,
         connection: Connection,
         state: State,
@@ -275,11 +275,11 @@ class Index:
             if writing and len(part) >= WRITTEN_ROWS:
                 with self.tolerated():
                     segment = self.folder.write(segment)
-            view = view.plus(segment, state.seq).condensed()
+            view = view.plus(segment).condensed()
             done += len(part)
             if progress:
                 progress(done, len(rows))
-        return view if view.seq == state.seq else View(view.segments, view.live, state.seq, view.based)
+        return view if view.seq == state.seq else replace(view, seq=state.seq)
 
     # -- writing files ------------------------------------------------------------------------------------
 
@@ -304,10 +304,10 @@ class Index:
         """Write what is in memory, merge segments of about the same size, and let a new manifest count."""
         with self.tolerated():
             while span := due(view.segments, view.live, largest=LARGEST_ROWS, scrub=scrub):
-                view = self._merge(view, *span)
+                view = view.with_merged(*span, self.folder.write)
             # Somebody may have deleted the folder.
-            present = [self.folder.write(each) if self.folder.missing(each) else each for each in view.segments]
-            view = View(present, view.live, state.seq, state.seq)
+            present = (self.folder.write(each) if self.folder.missing(each) else each for each in view.segments)
+            view = View(tuple(present), view.live, state.seq, state.seq)
             before = self._manifest
             spaces = {
                 name: files
@@ -318,17 +318,6 @@ class Index:
             self.folder.commit(manifest)
             self._manifest, self._base = manifest, view
         return view
-
-    def _merge(self, view: View, start: int, end: int) -> View:
-        """The view with some adjacent segments as one file, without what is not live."""
-        segment = merged(view.segments[start:end], view.live[start:end], first=start == 0)
-        new = [self.folder.write(segment)] if len(segment) + len(segment.gone) else []
-        return View(
-            (*view.segments[:start], *new, *view.segments[end:]),
-            (*view.live[:start], *(None for _ in new), *view.live[end:]),
-            view.seq,
-            view.based,
-        )
 
 
 def rows_after(connection: Connection, seq: int) -> Ints:

@@ -145,7 +145,7 @@ def _occurrences(terms: Sequence[str], visible: Visible) -> tuple[Ints, Array, l
 
 
 def _looked_up(found: Sequence[Sequence[tuple[int, int, int]]], visible: Visible) -> tuple[Ints, Array, list[int]]:
-    """The same for few visible records among long postings: each record is looked for in them."""
+    """Where terms with long postings occur in few visible records: each record is looked up in the postings."""
     of, numbers, counts = list[Array](), list[Array](), list[Array]()
     for number, (segment, (first, own)) in enumerate(zip(visible.view.segments, visible.places, strict=True)):
         spans = [(term, start, end) for term, parts in enumerate(found) for n, start, end in parts if n == number]

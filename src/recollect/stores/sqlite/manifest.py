@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from recollect.dataclass import dataclass
 from recollect.disk import sync
@@ -96,10 +96,6 @@ class Folder:
         """Whether there is a manifest."""
         return (self.path / MANIFEST).exists()
 
-    def files(self) -> list[Path]:
-        """All files of the folder, also those that the next write removes."""
-        return files_in(self.path)
-
     def read(self) -> Manifest | None:
         """What the manifest names, mapped into memory; None where anything is missing, damaged or of another format."""
         for _ in range(TRIES):
@@ -153,17 +149,13 @@ class Folder:
         finally:
             lock.release()
 
-    def write(self, segment: Segment) -> Segment:
-        """The same segment, mapped from a new file."""
-        path = self.path / f"{uuid.uuid4().hex}.segment"
-        self._sums[path.name] = FileSum(*write_segment(segment, path))
-        return map_segment(path, self._sums[path.name].size)
-
-    def write_block(self, block: Block) -> Block:
-        """The same block, mapped from a new file."""
-        path = self.path / f"{uuid.uuid4().hex}.vectors"
-        self._sums[path.name] = FileSum(*write_block(block, path))
-        return map_block(path, self._sums[path.name].size)
+    def write(self, part: T) -> T:
+        """Write a segment or block to a new file, and return it mapped from there."""
+        blocks, segments = ("vectors", write_block, map_block), ("segment", write_segment, map_segment)
+        ending, write, map_file = cast("Any", blocks if isinstance(part, Block) else segments)
+        path = self.path / f"{uuid.uuid4().hex}.{ending}"
+        self._sums[path.name] = FileSum(*write(part, path))
+        return cast("T", map_file(path, self._sums[path.name].size))
 
     def commit(self, manifest: Manifest) -> None:
         """Let a manifest count from now on, and remove the files that it does not name."""
@@ -193,7 +185,7 @@ class Folder:
     def _remove_except(self, names: set[str]) -> int:
         """Remove the other files; how many they were."""
         removed = 0
-        for path in self.files():
+        for path in files_in(self.path):
             if path.name not in names | {LOCK, MANIFEST}:
                 with contextlib.suppress(OSError):  # Windows does not remove a file that somebody has mapped
                     path.unlink()

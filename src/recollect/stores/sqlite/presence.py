@@ -7,13 +7,12 @@ import threading
 import time
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import quote
 
 import apsw
 
 from recollect.errors import StoreError
 from recollect.stores.rows import meta
-from recollect.stores.sqlite.rows import Connection, sequence
+from recollect.stores.sqlite.rows import open_to_read, sequence
 from recollect.stores.sqlite.schema import APPLICATION_ID
 
 Identity: TypeAlias = tuple[int, int]
@@ -64,12 +63,12 @@ class Presence:
         self._checked_at = time.monotonic()
 
     def check_read(self, connection: apsw.Connection | None) -> None:
-        """The same, unless it was checked a moment ago."""
+        """Refuse a store as `check` does, unless it was checked a moment ago."""
         if time.monotonic() - self._checked_at > READ_SECONDS:
             self.check(connection)
 
     def check_write(self, connection: apsw.Connection) -> None:
-        """The same, and refuse log files that were deleted: what is written to those is lost."""
+        """Refuse a store as `check` does, and log files that were deleted: what is written to those is lost."""
         self.check(connection)
         for name, known in self._logs.items():
             if identity_of(name) != known:
@@ -133,8 +132,6 @@ def _id(path: Path) -> str | None:
 
     Through SQLite: if this process opened and closed the file by itself, it would lose SQLite's locks on it.
     """
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    place = f"file:{quote(str(path.absolute()))}?immutable=1"
-    with contextlib.suppress(apsw.Error), contextlib.closing(Connection(place, flags=flags)) as connection:
+    with contextlib.suppress(apsw.Error), contextlib.closing(open_to_read(path)) as connection:
         return meta(connection, "id")
     return None

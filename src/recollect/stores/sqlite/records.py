@@ -152,7 +152,7 @@ class _Rows(ledger.Table):
     def replace(self, record: Record, before: Record) -> None:
         row = self.row(record.id)
         self.connection.execute(_REPLACE, (*_values(record), row))
-        self.drop_orphan(passage_hash(before.passage))
+        self.drop_orphan(row, passage_hash(before.passage))
         self.unindex(row)
         self._tag([(row, record)])
 
@@ -171,7 +171,7 @@ class _Rows(ledger.Table):
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         self.connection.execute(_NOTE, (self.row(key), key, action, micros(now()), ledger.encoded(detail)))
 
-    def drop_orphan(self, passage: bytes) -> None:
+    def drop_orphan(self, row: int, passage: bytes) -> None:  # noqa: ARG002
         drop_orphan(self.connection, passage)
 
 

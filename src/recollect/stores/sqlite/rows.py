@@ -6,7 +6,9 @@ import contextlib
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import apsw
 import numpy as np
@@ -80,6 +82,12 @@ class Connection(apsw.Connection):
     def pipeline() -> contextlib.AbstractContextManager[None]:
         """Nothing: there is no server to wait for."""
         return contextlib.nullcontext()
+
+
+def open_to_read(path: Path, *, immutable: bool = True) -> Connection:
+    """A connection that only reads. With `immutable` it reads the file alone, without its log and without locks."""
+    place = f"file:{quote(str(path.absolute()))}{'?immutable=1' if immutable else ''}"
+    return Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
 def sequence(connection: apsw.Connection) -> int:

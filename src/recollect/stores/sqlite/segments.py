@@ -54,9 +54,14 @@ NAMED = ("kind", "decay", "user", "agent", "session", "origin")
 
 
 class RowArrays:
-    """Arrays with what is known of some rows; `rows` are the numbers of these, by place."""
+    """Arrays with what is known of some rows; `rows` are the numbers of these, by place.
+
+    `gone` are rows of which nothing is known any more. `file` is empty while the arrays are in memory only.
+    """
 
     rows: Ints
+    gone: Ints
+    file: str
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -274,7 +279,7 @@ def _build(records: Iterable[Sequence[Any]], analyzer: Analyzer) -> Segment:
     words = stating.astype(np.bool_) & ((found["has"] & WORD) > 0)
     names = {name: _Names() for name in NAMED}
     coded: dict[str, Any] = {
-        name: _codes([names[name][value] for value in column])
+        name: _small(_ints([names[name][value] for value in column]))
         for name, column in zip(NAMED, (kinds, decay, user, agent, session, origins), strict=True)
     }
     return Segment(
@@ -330,10 +335,6 @@ def _grouped(hashes: NDArray[np.uint64], places: NDArray[np.int32], weights: Int
 def _small(values: Ints) -> Array:
     """Numbers of 0 or more in as few bytes as they need."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
-
-
-def _codes(values: Sequence[int]) -> Array:
-    return _small(_ints(values))
 
 
 def _ints(values: Sequence[Any]) -> Ints:

@@ -19,7 +19,7 @@ import numpy as np
 from recollect.dataclass import dataclass
 from recollect.stores.database import SqlSpaces
 from recollect.stores.rows import check_dimension, passage_hash, stored_pairs
-from recollect.stores.sqlite.arrays import reached
+from recollect.stores.sqlite.arrays import score_threshold
 from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined, learned_axes
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.index import (
@@ -186,7 +186,7 @@ class SqliteVectors(VectorIndex):
     def _from_files(self, connection: Connection) -> Stack:
         files, stack = self._index.files_of(connection, self._number), Stack()
         for block in files.blocks if files else ():
-            stack = stack.plus(block, 0, 0)
+            stack = stack.plus(block)
         return replace(stack, seq=files.seq, number=files.number, based=files.seq) if files else stack
 
     def _read(
@@ -207,7 +207,7 @@ class SqliteVectors(VectorIndex):
             vectors = joined((vector for _, vector in pairs), self._space.dimension)
             axes = learned_axes(vectors, stack.blocks) if many else None
             block = block_of(found, vectors, gone, axes)
-            stack = stack.plus(write(block) if len(block) >= WRITTEN_ROWS else block, 0, 0).condensed()
+            stack = stack.plus(write(block) if len(block) >= WRITTEN_ROWS else block).condensed()
         return replace(stack, seq=state.seq, number=state.number)
 
     def _written(self, connection: Connection, stack: Stack, *, scrub: bool = False) -> Stack:
@@ -220,9 +220,9 @@ class SqliteVectors(VectorIndex):
                 stack = files  # another process has written
             if settled:
                 rows = changed_rows(connection, self._number, stack.seq, stack.number)
-                new = self._read(connection, stack, rows, folder.write_block)
+                new = self._read(connection, stack, rows, folder.write)
                 while span := due(new.blocks, new.live, largest=LARGEST_ROWS, scrub=scrub):
-                    new = new.with_merged(*span, folder.write_block)
+                    new = new.with_merged(*span, folder.write)
                 new = replace(new, based=state.seq)
                 self._index.publish(connection, self._number, new)
                 return new
@@ -311,12 +311,12 @@ class _Parts:
             return self._exactly(self._parts)
         numbers, products = self._likely(wanted) if self.count >= MANY else (None, self._rough)
         # As many as are wanted reach the lowest of these cosines, so what cannot reach it is not among them.
-        first = reached(products, wanted)
+        first = score_threshold(products, wanted)
         positions, cosines = self._exactly(self._at(products >= first, numbers))
         lowest = np.sort(cosines)[-wanted]
         edge = lowest - 10.0**-DIGITS - max(self._scan.bound(part.block) for part in self._parts)
         if numbers is not None:  # what is left is hardly ever nearer, and each is read from the disk
-            edge = max(edge, reached(products, 2 * wanted))
+            edge = max(edge, score_threshold(products, 2 * wanted))
         more = self._exactly(self._at((products >= edge) & (products < first), numbers))
         positions, cosines = np.concatenate([positions, more[0]]), np.concatenate([cosines, more[1]])
         # Below the edge only some were found. They must not take the places that duplicates leave.
@@ -331,7 +331,7 @@ class _Parts:
         """Of very many vectors those whose heads are nearest: their numbers, and their products in eight bits."""
         heads = self._products(heads=True)
         likely = min(self.count, max(LIKELY * wanted, int(LIKELY_SHARE * self.count)))
-        numbers = np.flatnonzero(heads >= reached(heads, likely))
+        numbers = np.flatnonzero(heads >= score_threshold(heads, likely))
         products, start = heads[numbers], 0
         for part in self._at(None, numbers):
             self._scan.add_tails(part.block, part.places, products[start : start + part.count])

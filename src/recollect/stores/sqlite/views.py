@@ -1,43 +1,111 @@
-"""Views: segments that together describe all live records at one moment of the history."""
+"""Layers: segments or blocks that together describe one moment of the history. Views: those of segments."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
+from recollect.dataclass import dataclass
 from recollect.ranking import Statement
 from recollect.stores.sqlite.arrays import Array
-from recollect.stores.sqlite.segments import Ints, Mask, Segment, merged, without
+from recollect.stores.sqlite.segments import Ints, Mask, RowArrays, Segment, merged, without
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-TAIL_FACTOR = 4  # a segment in memory is this many times as large as the next, or they are merged
-TAIL_ROWS = 32_768  # rows of the largest segment that is merged in memory
+TAIL_FACTOR = 4  # a segment or block in memory is this many times as large as the next, or they are merged
+TAIL_ROWS = 32_768  # rows of the largest one that is merged in memory
+
+P = TypeVar("P", bound=RowArrays)
 
 _serials = itertools.count(1)
 
 
-class View:
-    """The rows of all segments one after the other, oldest first; a position is a number in this sequence.
+@dataclass(frozen=True, eq=False)
+class Layers(Generic[P]):
+    """Segments, or blocks, of all changes up to `seq`, oldest first.
 
-    `live[i]` is None where every row of segment i is live. A row is live in one segment at most: the newest.
+    `live[i]` is None where every row of part i is live. A row is live in one part at most: the newest.
     """
 
-    def __init__(
-        self, segments: Sequence[Segment] = (), live: Sequence[Mask | None] = (), seq: int = 0, based: int = 0
-    ) -> None:
-        self.segments = tuple(segments)
-        self.live = tuple(live)
-        self.seq = seq
-        self.based = based  # the change up to which files go
-        self.serial = next(_serials)
-        self.starts = np.concatenate([[0], np.cumsum([len(each) for each in segments], dtype=np.int64)])
-        self.total = int(self.starts[-1])
+    parts: tuple[P, ...] = ()
+    live: tuple[Mask | None, ...] = ()
+    seq: int = 0
+    based: int = 0
+    """The change up to which files go."""
+
+    merge: ClassVar[Callable[..., Any]]
+    """Makes one part of adjacent ones, as `segments.merged` does."""
+
+    @cached_property
+    def count(self) -> int:
+        """The number of live rows."""
+        return sum(
+            len(each) if mask is None else int(np.count_nonzero(mask))
+            for each, mask in zip(self.parts, self.live, strict=True)
+        )
+
+    @property
+    def unwritten(self) -> int:
+        """How many rows are in memory only."""
+        return sum(len(each) + len(each.gone) for each in self.parts if not each.file)
+
+    def plus(self, part: P) -> Self:
+        """These with one more part, whose rows replace those of the others."""
+        changed = np.concatenate([part.rows, part.gone])
+        if not len(changed):
+            return self
+        live = [without(each, mask, changed) for each, mask in zip(self.parts, self.live, strict=True)]
+        return replace(self, parts=(*self.parts, part), live=(*live, None))
+
+    def condensed(self) -> Self:
+        """These with fewer parts in memory: each much larger than the next."""
+        layers = self
+        while len(layers.parts) > 1 and not layers.parts[-2].file and not layers.parts[-1].file:
+            before, last = (len(each) + len(each.gone) for each in layers.parts[-2:])
+            if before >= TAIL_FACTOR * last or before + last > TAIL_ROWS:
+                break
+            end = len(layers.parts)
+            layers = layers.with_merged(end - 2, end, lambda part: part)
+        return layers
+
+    def with_merged(self, start: int, end: int, write: Callable[[P], P]) -> Self:
+        """These with some adjacent parts as one, without what is not live."""
+        part = self.merge(self.parts[start:end], self.live[start:end], first=start == 0)
+        new = [write(part)] if len(part) + len(part.gone) else []
+        return replace(
+            self,
+            parts=(*self.parts[:start], *new, *self.parts[end:]),
+            live=(*self.live[:start], *(None for _ in new), *self.live[end:]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class View(Layers[Segment]):
+    """The rows of all segments one after the other, oldest first; a position is a number in this sequence."""
+
+    serial: int = field(init=False, default_factory=partial(next, _serials))
+
+    merge = staticmethod(merged)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self.parts
+
+    @cached_property
+    def starts(self) -> Ints:
+        """The first position of each segment, and the number of positions."""
+        return np.concatenate([[0], np.cumsum([len(each) for each in self.segments], dtype=np.int64)])
+
+    @property
+    def total(self) -> int:
+        """The number of positions."""
+        return int(self.starts[-1])
 
     @cached_property
     def mask(self) -> Mask | None:
@@ -46,11 +114,6 @@ class View:
             return None
         masks = zip(self.segments, self.live, strict=True)
         return np.concatenate([np.ones(len(each), dtype=np.bool_) if mask is None else mask for each, mask in masks])
-
-    @cached_property
-    def count(self) -> int:
-        """The number of live records."""
-        return self.total if self.mask is None else int(np.count_nonzero(self.mask))
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
@@ -66,7 +129,7 @@ class View:
         parts = [getattr(each, column) for each in self.segments]
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    def parts(self, positions: Array) -> list[tuple[Segment, Any, Array]]:
+    def split(self, positions: Array) -> list[tuple[Segment, Any, Array]]:
         """For each segment with some of the positions: which of them, and their places in it."""
         if len(self.segments) == 1:
             return [(self.segments[0], slice(None), positions)]
@@ -79,7 +142,7 @@ class View:
 
     def gather(self, column: str, positions: Array) -> Any:
         """The values of a column at some positions."""
-        parts = [(chosen, getattr(segment, column)[places]) for segment, chosen, places in self.parts(positions)]
+        parts = [(chosen, getattr(segment, column)[places]) for segment, chosen, places in self.split(positions)]
         if len(parts) == 1:
             return parts[0][1]
         values = np.empty(len(positions), dtype=np.int64)
@@ -102,7 +165,7 @@ class View:
         importances, decays = np.empty(count), np.empty(count, dtype=object)
         folds, files = np.empty((count, 16), dtype=np.uint8), np.empty(count, dtype=np.uint64)
         lines = np.empty(count, dtype=np.int64)
-        for segment, chosen, places in self.parts(positions):
+        for segment, chosen, places in self.split(positions):
             rows[chosen], times[chosen] = segment.rows[places], segment.time[places]
             importances[chosen], folds[chosen] = segment.importance[places], segment.fold[places]
             files[chosen], lines[chosen] = segment.file_hash[places], segment.line[places]
@@ -143,7 +206,7 @@ class View:
 
     def place(self, row: int) -> tuple[Segment, int]:
         """The segment with the live copy of a row, and its place there."""
-        ((segment, _, places),) = self.parts(self.find(np.array([row], dtype=np.int64)))
+        ((segment, _, places),) = self.split(self.find(np.array([row], dtype=np.int64)))
         return segment, int(places[0])
 
     def statements(self, rows: Sequence[int], asked: Collection[int]) -> list[Statement]:
@@ -166,30 +229,6 @@ class View:
             found[place] = Statement(same, length, partial(_listed, words, start, end))
         return found
 
-    def plus(self, segment: Segment, seq: int) -> View:
-        """The view with one more segment, whose rows replace those of the others."""
-        changed = np.concatenate([segment.rows, segment.gone])
-        if not len(changed):
-            return View(self.segments, self.live, seq, self.based)
-        live = [without(each, mask, changed) for each, mask in zip(self.segments, self.live, strict=True)]
-        return View((*self.segments, segment), (*live, None), seq, self.based)
-
-    def condensed(self) -> View:
-        """The view with fewer segments in memory: each much larger than the next."""
-        segments, live = list(self.segments), list(self.live)
-        while len(segments) > 1 and not segments[-2].file and not segments[-1].file:
-            before, last = (len(each) + len(each.gone) for each in segments[-2:])
-            if before >= TAIL_FACTOR * last or before + last > TAIL_ROWS:
-                break
-            joined = merged(segments[-2:], live[-2:], first=len(segments) == 2)  # noqa: PLR2004
-            segments[-2:], live[-2:] = [joined], [None]
-        return self if len(segments) == len(self.segments) else View(segments, live, self.seq, self.based)
-
-    @property
-    def unwritten(self) -> int:
-        """How many rows are in memory only."""
-        return sum(len(each) + len(each.gone) for each in self.segments if not each.file)
-
 
 def _listed(words: Array, start: int, end: int) -> list[int]:
     return words[start:end].tolist()  # type: ignore[no-any-return]
@@ -199,5 +238,5 @@ def stacked(segments: Sequence[Segment], seq: int) -> View:
     """The view of segments as files hold them: what newer ones replace is found by their rows."""
     view = View(seq=seq, based=seq)
     for segment in segments:
-        view = view.plus(segment, seq) if len(segment) + len(segment.gone) else view
+        view = view.plus(segment)
     return view

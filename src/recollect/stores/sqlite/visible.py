@@ -15,7 +15,7 @@ from recollect.analysis import Analyzer, term_hash
 from recollect.dataclass import dataclass
 from recollect.querylang import has_phrase, is_word, needed_terms, term_of
 from recollect.stores.rows import all_of, distinct, from_row, micros
-from recollect.stores.sqlite.arrays import Array, reached
+from recollect.stores.sqlite.arrays import Array, score_threshold
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import DIALECT, Connection, integers
 from recollect.stores.sqlite.segments import NEVER, Ints, Mask, Segment
@@ -213,7 +213,7 @@ def best(
 
 def _head(scores: Scores, count: int, margin: float, above: float) -> Ints:
     """Which scores may be among the first `count`: those that are less than `margin` below the last of these."""
-    if len(scores) > count and (edge := reached(scores, count) - margin) > above:
+    if len(scores) > count and (edge := score_threshold(scores, count) - margin) > above:
         return np.flatnonzero(scores >= edge)
     return np.flatnonzero(scores > above)
 

@@ -5,9 +5,8 @@ Statements name the scopes that they are about as constants, so each goes to the
 
 from __future__ import annotations
 
-from recollect.stores.postgres import LATE_EVENTS, PostgresChanges, PostgresStore
+from recollect.stores.postgres import LATE_EVENTS, PostgresChanges
 from recollect.stores.postgres.citus.contents import ClusterContents
-from recollect.stores.postgres.citus.database import ClusterDatabase
 from recollect.stores.postgres.citus.keywords import ClusterKeywords
 from recollect.stores.postgres.citus.records import ClusterRecords
 from recollect.stores.postgres.citus.vectors import ClusterSpaces
@@ -25,16 +24,5 @@ class ClusterChanges(PostgresChanges):
         return max(0, (row[0] or 0 if row else 0) - LATE_EVENTS)
 
 
-def open_database(url: str, *, read_only: bool) -> ClusterDatabase:
-    """The coordinator at a URL."""
-    return ClusterDatabase(url, read_only=read_only)
-
-
-def equip(store: PostgresStore, database: ClusterDatabase, language: str | None) -> None:
-    """Give a store the parts that use a cluster."""
-    keywords = ClusterKeywords(database, language)
-    store.keywords = keywords
-    store.spaces = ClusterSpaces(database)
-    store.changes = ClusterChanges(database)
-    store.records = ClusterRecords(database, keywords)
-    store.contents = ClusterContents(database, keywords)
+CLUSTER_PARTS = (ClusterKeywords, ClusterSpaces, ClusterChanges, ClusterRecords, ClusterContents)
+"""The classes of a store's parts."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from recollect.stores import contents
 from recollect.stores.postgres.citus.database import scope_number
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
-from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, create_space
+from recollect.stores.postgres.citus.vectors import UNOWNED_SCOPE, adopt_vectors, create_cluster_space
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
@@ -43,11 +43,9 @@ class ClusterContents(PostgresContents):
         "SET lock_timeout TO 0; SET citus.multi_shard_modify_mode TO parallel;"
         " SET citus.max_adaptive_executor_pool_size TO 2"
     )
-    create_space = staticmethod(create_space)
-
-    @property
-    def snapshot_type(self) -> type[PostgresSnapshot]:
-        return ClusterSnapshot
+    create_space = staticmethod(create_cluster_space)
+    snapshot_type = ClusterSnapshot
+    places_table = "ids"
 
     def begin(self, connection: Connection) -> None:
         """Begin to read on every worker while nobody writes, so that all of them show one state. Then writers go on."""
@@ -100,11 +98,6 @@ class ClusterContents(PostgresContents):
         table.drop_orphans(orphans)
         adopt_vectors(connection, [passage_hash(record.passage) for record in parts.values()])
 
-    def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
-        ids = list({part.values[1] for part in events})
-        rows = connection.execute("SELECT id, row, scope FROM ids WHERE id = ANY(%s)", (ids,))
-        return {key: (row, scope) for key, row, scope in rows}
-
     def load_vectors(self, connection: Connection, parts: Sequence[Part]) -> None:
         rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
         contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
@@ -131,7 +124,7 @@ def _copy_vectors(connection: Connection, space: int, vectors: Mapping[bytes, by
     nowhere = vectors.keys() - {passage for _, passage in owners}
     with connection.cursor().copy("COPY embeddings (scope, space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
         copy.set_types(["int4", "int4", "bytea", "bytea"])
-        for scope, passage in (*owners, *((NOBODY, passage) for passage in nowhere)):
+        for scope, passage in (*owners, *((UNOWNED_SCOPE, passage) for passage in nowhere)):
             copy.write_row((scope, space, passage, packed(vectors[passage])))
     empty = f"DELETE FROM vectors_{space} WHERE vector IS NULL AND row = ANY(%s) RETURNING row"
     rows = [row for (row,) in connection.execute(empty, (list(places),))]

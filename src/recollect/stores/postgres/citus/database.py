@@ -13,8 +13,8 @@ from recollect.dataclass import dataclass
 from recollect.errors import StoreError, Unreachable
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
-from recollect.stores.postgres.rows import find_scope
-from recollect.stores.rows import Condition, Dialect, Located, visible_to
+from recollect.stores.postgres.rows import find_scope, visible_scopes
+from recollect.stores.rows import Condition, Dialect, NumberedFilter
 from recollect.types import GLOBAL, Filter, Scope
 
 INSERT_ROWS = 100  # rows that one statement inserts
@@ -37,7 +37,7 @@ class ClusterDialect(Dialect):
     database: ClusterDatabase | None = None
 
     def admitting(self, where: Filter) -> Condition:
-        return super().admitting(self.database.located(where) if self.database else where)
+        return super().admitting(self.database.with_scope_numbers(where) if self.database else where)
 
 
 class ClusterDatabase(PostgresDatabase):
@@ -67,7 +67,7 @@ class ClusterDatabase(PostgresDatabase):
             return named
         with contextlib.nullcontext(connection) if connection else self.read(scope) as open_connection:
             run(open_connection, named)
-            return [*named, list_scopes(self.numbers(open_connection, scope or GLOBAL))]
+            return [*named, list_scopes(visible_scopes(open_connection, scope or GLOBAL))]
 
     def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
         connection = super()._begin(stack, scope, replica)
@@ -75,19 +75,19 @@ class ClusterDatabase(PostgresDatabase):
             run(connection, self.naming(scope, connection))
         return connection
 
-    def located(self, where: Filter) -> Filter:
+    def with_scope_numbers(self, where: Filter) -> Filter:
         """A filter that knows the numbers of its scopes, unless it admits every scope."""
-        if where.any_scope or isinstance(where, Located):
+        if where.any_scope or isinstance(where, NumberedFilter):
             return where
         with self.read(where.scope) as connection:
-            numbers = self.numbers(connection, where.scope)
+            numbers = visible_scopes(connection, where.scope)
         return _with_numbers(where, numbers)
 
     def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
         """The scopes of the filter's user, while the shard of the scopes that have no user cannot be reached."""
         if (error is None and not self._shared_is_lost) or where.scope.user is None:
             return None
-        if where.any_scope or isinstance(where, Located):
+        if where.any_scope or isinstance(where, NumberedFilter):
             return None
         if error is not None:
             with self._looking:  # others that have failed wait for the first one that looks
@@ -100,15 +100,15 @@ class ClusterDatabase(PostgresDatabase):
         if not self._shared_is_lost:
             return None
         with self.read(where.scope) as connection:
-            own = self.numbers(connection, where.scope, ' AND "user" IS NOT NULL')
+            own = visible_scopes(connection, where.scope, '"user" IS NOT NULL')
         return (_with_numbers(where, own), NOT_SEARCHED) if own else None
 
     def _look(self, scope: Scope) -> bool:
         """Whether the records without a user that a caller can see cannot be reached."""
         try:
             with self.read(scope) as connection:
-                if shared := self.numbers(connection, scope, ' AND "user" IS NULL'):
-                    connection.execute("SELECT 1 FROM records WHERE scope = ANY(%s) LIMIT 1", (list(shared),))
+                if shared := visible_scopes(connection, scope, '"user" IS NULL'):
+                    connection.execute("SELECT 1 FROM records WHERE scope = ANY(%s) LIMIT 1", (shared,))
         except Unreachable:
             return True
         except StoreError:  # whoever reads next gets the same error
@@ -116,13 +116,6 @@ class ClusterDatabase(PostgresDatabase):
         finally:
             self._look_at = time.monotonic() + LOOK_SECONDS  # from now on: a server that hangs takes a while to fail
         return False
-
-    @staticmethod
-    def numbers(connection: Connection, scope: Scope, among: str = "") -> tuple[int, ...]:
-        """The numbers of the scopes that a caller can see, perhaps with a further condition."""
-        condition, values = visible_to(scope)
-        rows = connection.execute(f"SELECT scope FROM scopes WHERE {condition}{among} ORDER BY scope", values)
-        return tuple(number for (number,) in rows)
 
     def with_ids(self, connection: Connection, ids: Sequence[str]) -> Condition:
         rows = connection.execute("SELECT scope, earlier FROM ids WHERE id = ANY(%s)", (list(ids),))
@@ -139,8 +132,8 @@ class ClusterDatabase(PostgresDatabase):
         )
 
 
-def _with_numbers(where: Filter, numbers: tuple[int, ...]) -> Located:
-    return Located(**{field.name: getattr(where, field.name) for field in fields(where)}, numbers=numbers)
+def _with_numbers(where: Filter, numbers: Sequence[int]) -> NumberedFilter:
+    return NumberedFilter(**{field.name: getattr(where, field.name) for field in fields(where)}, numbers=tuple(numbers))
 
 
 def list_scopes(numbers: Sequence[int]) -> Condition:

@@ -11,8 +11,8 @@ import numpy as np
 from recollect.stores.database import NOTHING
 from recollect.stores.postgres.citus.database import ClusterDatabase
 from recollect.stores.postgres.connections import Connection
-from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords, Postings, read_postings
-from recollect.stores.postgres.postings import MERGE_LOCK, IndexWriter, not_indexed
+from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
+from recollect.stores.postgres.postings import DOCUMENT, MERGE_LOCK, TALLY, IndexWriter, not_indexed
 from recollect.stores.postgres.rows import POSTING, find_scope
 from recollect.stores.rows import micros
 from recollect.types import Filter, RankedList, Record, Scope, now
@@ -20,10 +20,6 @@ from recollect.types import Filter, RankedList, Record, Scope, now
 MERGE_BATCH = 1_000
 
 FULL_BLOCK = 1_600  # bytes of postings after which a block is not appended to
-
-DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
-
-TALLY = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
 
 _BLOCKS = """
     SELECT place, string_agg(postings, ''::bytea) FROM (SELECT term, postings FROM blocks WHERE {scoped}) AS held
@@ -41,18 +37,19 @@ class ClusterKeywords(PostgresKeywords):
     """Keyword search in a distributed store."""
 
     _database: ClusterDatabase
+    _blocks = _BLOCKS
     lock = ((f"LOCK TABLE {ClusterDatabase.locked} IN ROW EXCLUSIVE MODE", ()), LOCK_LANGUAGE[1])
 
     def search(
         self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
     ) -> RankedList:
-        return super().search(terms, self._database.located(where), depth, near)
+        return super().search(terms, self._database.with_scope_numbers(where), depth, near)
 
     def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
-        return super().known(terms, self._database.located(where))
+        return super().known(terms, self._database.with_scope_numbers(where))
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:
-        return super().vocabulary(prefix, self._database.located(where))
+        return super().vocabulary(prefix, self._database.with_scope_numbers(where))
 
     def merge(self) -> None:
         """Writers merge the scopes that they change."""
@@ -75,10 +72,8 @@ class ClusterKeywords(PostgresKeywords):
             while self._database.write(partial(merge_postings, scope=scope, patient=True)) >= MERGE_BATCH:
                 pass
 
-    def _postings(self, connection: Connection, terms: Sequence[str], where: Filter) -> Postings:
-        return read_postings(connection, terms, where, _BLOCKS)
-
-    def _reindex(self, connection: Connection, writer: IndexWriter, after: int) -> int:
+    @staticmethod
+    def _reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
         if not (batch := not_indexed(connection, after)):
             return -1
         ids = "SELECT id FROM ids WHERE row = ANY(%s) ORDER BY id FOR UPDATE"

@@ -14,19 +14,24 @@ from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
 from recollect.stores.contents import columns_of, scope_of
-from recollect.stores.ledger import RecordState
 from recollect.stores.postgres.additions import Additions, lock_folds
 from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
-from recollect.stores.postgres.citus.keywords import DOCUMENT, TALLY, ClusterKeywords
-from recollect.stores.postgres.citus.vectors import NOBODY, adopt_vectors, attach_vectors, insert_vectors, save_vectors
+from recollect.stores.postgres.citus.keywords import ClusterKeywords
+from recollect.stores.postgres.citus.vectors import (
+    UNOWNED_SCOPE,
+    adopt_vectors,
+    attach_vectors,
+    insert_vectors,
+    save_vectors,
+)
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
-from recollect.stores.postgres.postings import TALLY_MERGE_CHANCE, IndexedRecord
+from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, drawn_scopes
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
-from recollect.stores.rows import COLUMNS, Condition, Located, from_row, micros, passage_hash, reader, to_row
-from recollect.types import Change, Event, Filter, Put, Record, Scope, now
+from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, from_row, passage_hash, reader, to_row
+from recollect.types import Change, Event, Filter, Put, Record, Scope
 from recollect.types.parts import Part
 from recollect.types.records import SaveVectors
 
@@ -46,12 +51,6 @@ _REPLACE = (
 _SPACES = "SELECT ARRAY(SELECT space FROM spaces ORDER BY space)"
 
 _LOCKED = "SELECT id, row, scope FROM ids WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-
-_ERASE = (
-    "UPDATE records SET text = '', title = '', category = NULL, tags = '{}', source = NULL, path = NULL,"
-    " first_line = NULL, last_line = NULL, author = NULL, author_session = NULL, place = NULL, fold = '',"
-    " passage = '' WHERE scope = %s AND row = %s"
-)
 
 _DROP_ORPHAN = (
     "DELETE FROM embeddings WHERE scope = ANY(%s) AND passage = %s AND NOT EXISTS (SELECT 1 FROM records"
@@ -96,6 +95,13 @@ class ClusterRows(Rows):
             stored = {bytes(fold) for (fold,) in rows}
         self._new_texts = folds - stored
 
+    def by_id(self, key: str) -> Condition:
+        place = self._find(key)
+        return ("false", []) if place is None else ("scope = %s AND id = %s", [place[1], key])
+
+    def by_row(self, row: int) -> Condition:
+        return "scope = %s AND row = %s", [self._scope_of[row], row]
+
     def flush(self) -> None:
         records = [self._buffer[key] for key in sorted(self._buffer)]
         scopes = [self._scope(record.scope) for record in records]
@@ -114,32 +120,16 @@ class ClusterRows(Rows):
         with self.connection.pipeline():
             self._insert(list(map(self._indexed, records, numbers, scopes)))
             insert_rows(self.connection, _EVENT, events)
-        merged = [scope for scope in scopes if random.randrange(TALLY_MERGE_CHANCE) == 0]  # noqa: S311  (not a secret)
-        for scope in merged:
+        for scope in drawn_scopes(scopes):
             merge_tallies(self.connection, scope)
-        self._new_ids -= self._buffer.keys()
-        self._new_texts -= self._buffered_texts
-        for buffer in (self._buffer, self._buffered_texts, self._events):
-            buffer.clear()
-
-    def look(self, key: str) -> RecordState | None:
-        if key in self._buffer:
-            self.flush()
-        if key in self._new_ids or (place := self._find(key)) is None:
-            return None
-        select = self.dialect.select.replace(" FROM", ", forgotten_at, passage FROM", 1)
-        row = self.connection.execute(f"{select} WHERE scope = %s AND id = %s", (place[1], key)).fetchone()
-        if row is None:
-            return None
-        *columns, forgotten, passage = row
-        return RecordState(from_row(columns), forgotten is not None, not passage)
+        self._clear()
 
     def twin(self, record: Record) -> Record | None:
         if record.text_hash in self._buffered_texts:
             self.flush()
         if record.text_hash in self._new_texts or record.scope not in self._scopes:
             return None
-        where = Located(scope=record.scope, kinds=(record.kind,), numbers=(self._scopes[record.scope],))
+        where = NumberedFilter(scope=record.scope, kinds=(record.kind,), numbers=(self._scopes[record.scope],))
         condition, values = self.dialect.matching(where)
         same = self.connection.execute(
             f"SELECT id FROM records WHERE {condition} AND fold = %s", [*values, record.text_hash]
@@ -161,7 +151,7 @@ class ClusterRows(Rows):
             return
         with self.connection.pipeline():
             self.connection.execute(_REPLACE, [*to_row(record), terms.length, scope, row])
-            self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage_hash(before.passage)))
+            self.drop_orphan(row, passage_hash(before.passage))
             self._index([self._indexed(record, row, scope)])
 
     def lock(self, ids: Sequence[str]) -> set[str]:
@@ -186,10 +176,13 @@ class ClusterRows(Rows):
             self._index([IndexedRecord(row, scope, record, terms)])
         return held, bytes(passage)
 
+    def drop_orphan(self, row: int, passage: bytes) -> None:
+        self.drop_orphans([(self._scope_of[row], passage)])
+
     def drop_orphans(self, texts: Sequence[tuple[int, bytes]]) -> None:
         """Delete the vectors of texts that no record of a scope has any more."""
         for scope, passage in texts:
-            self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage))
+            self.connection.execute(_DROP_ORPHAN, ([scope, UNOWNED_SCOPE], passage))
 
     def _take_out(self, key: str, scope: int) -> None:
         """Delete the row of a record, which is then inserted in a scope; another one if its id was purged before."""
@@ -199,17 +192,6 @@ class ClusterRows(Rows):
             move = "UPDATE ids SET scope = %s, earlier = array_append(earlier, %s) WHERE id = %s"
             self.connection.execute(move, (scope, held, key))
             self._remember(key, row, scope)
-
-    def supersede(self, key: str, by: str | None, at: Any) -> None:
-        self.flush()
-        _, scope = self._place(key)
-        update = "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE scope = %s AND id = %s"
-        self.connection.execute(update, (by, micros(at), scope, key))
-
-    def hide(self, row: int) -> None:
-        self.unindex(row)
-        update = "UPDATE records SET forgotten_at = %s WHERE scope = %s AND row = %s"
-        self.connection.execute(update, (micros(now()), self._scope_of[row], row))
 
     def unindex(self, row: int) -> None:
         key = (self._scope_of[row], row)
@@ -229,28 +211,9 @@ class ClusterRows(Rows):
             for space in self._spaces:
                 self.connection.execute(f"DELETE FROM vectors_{space} WHERE scope = %s AND row = %s", key)
 
-    def erase(self, row: int) -> None:
-        scope = self._scope_of[row]
-        passage = self.connection.execute(
-            "SELECT passage FROM records WHERE scope = %s AND row = %s", (scope, row)
-        ).fetchone()
-        with self.connection.pipeline():
-            self.connection.execute(_ERASE, (scope, row))
-            self.connection.execute("UPDATE history SET detail = '{}' WHERE scope = %s AND row = %s", (scope, row))
-            self.connection.execute(_DROP_ORPHAN, ([scope, NOBODY], passage[0] if passage else b""))
-
     def row(self, key: str) -> int:
         self.flush()
         return self._place(key)[0]
-
-    def last(self, key: str) -> int | None:
-        self.flush()
-        if (place := self._find(key)) is None:
-            return None
-        row = self.connection.execute(
-            "SELECT max(seq) FROM history WHERE scope = %s AND id = %s", (place[1], key)
-        ).fetchone()
-        return None if row is None or row[0] is None else int(row[0])
 
     def save(self, change: SaveVectors) -> None:
         self.check_space(change.space)

@@ -16,12 +16,14 @@ from recollect.stores.postgres.vectors import (
     PostgresVectors,
     add_rows,
     create_index,
+    create_space,
     literal,
+    unpack,
 )
 from recollect.stores.rows import stored_pairs
 from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
 
-NOBODY = 0
+UNOWNED_SCOPE = 0
 """The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
 
 EMBEDDING = "INSERT INTO embeddings (scope, space, passage, vector) VALUES (%s, %s, %s, %s::vector)"
@@ -42,7 +44,7 @@ def save_vectors(
     values = dict(vectors)
     owners = owners_of(connection, list(values), scopes)
     if ahead:
-        owners += [(NOBODY, passage) for passage in set(values) - {passage for _, passage in owners}]
+        owners += [(UNOWNED_SCOPE, passage) for passage in set(values) - {passage for _, passage in owners}]
     if not owners:
         return
     rows = [(scope, space, passage, literal(np.frombuffer(values[passage], "<f4"))) for scope, passage in owners]
@@ -91,15 +93,10 @@ def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
             (space, [passage for (passage,) in missing]),
         ).fetchall()  # fmt: skip
         if found:
-            pairs = [(bytes(passage), _packed(vector)) for passage, vector in found]
+            pairs = [(bytes(passage), unpack([vector]).tobytes()) for passage, vector in found]
             save_vectors(connection, space, pairs)
             keys = [passage for passage, _ in pairs]
-            connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (NOBODY, keys))
-
-
-def _packed(vector: bytes) -> bytes:
-    """A vector from pgvector's binary format: two short integers, then big-endian floats."""
-    return np.frombuffer(bytes(vector)[4:], ">f4").astype("<f4").tobytes()
+            connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (UNOWNED_SCOPE, keys))
 
 
 def attach_vectors(connection: Connection, space: int, passages: Sequence[bytes], scopes: Sequence[int]) -> None:
@@ -124,13 +121,13 @@ class ClusterVectors(PostgresVectors):
     partitioned = True
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        return super().search(vector, self._database.located(where), depth)
+        return super().search(vector, self._database.with_scope_numbers(where), depth)
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        return super().missing(limit, where and self._database.located(where))
+        return super().missing(limit, where and self._database.with_scope_numbers(where))
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        return super().coverage(where and self._database.located(where))
+        return super().coverage(where and self._database.with_scope_numbers(where))
 
     def known(self, passages: Sequence[str]) -> set[str]:
         try:
@@ -153,36 +150,6 @@ class ClusterVectors(PostgresVectors):
             self._database.write(partial(save_vectors, space=self._number, vectors=pairs, ahead=ahead), self.scope)
 
 
-class ClusterSpaces(PostgresSpaces):
-    """The vector spaces of a distributed store."""
-
-    def count(self, space: VectorSpace) -> int:
-        with self._database.read() as connection:
-            vectors = "SELECT count(DISTINCT passage) FROM embeddings WHERE space = ANY(%s)"
-            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,))
-            row = connection.execute(vectors, ([each for (each,) in number],)).fetchone()
-            return int(row[0]) if row else 0
-
-    def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
-        return ClusterVectors(self._database, space, number)
-
-    def _create(self, connection: Connection, space: VectorSpace) -> int:
-        return create_space(connection, space)
-
-
-def create_space(connection: Connection, space: VectorSpace) -> int:
-    """Create a vector space, if it does not exist, and return its number."""
-    connection.execute(f"LOCK TABLE {ClusterDatabase.locked} IN SHARE ROW EXCLUSIVE MODE")
-    row = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
-    if row is None:
-        row = connection.execute(
-            "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
-            (space.fingerprint, space.embedder, space.dimension),
-        ).fetchone()
-        create_vectors(connection, int(row[0]) if row else 0, space.dimension)
-    return int(row[0]) if row else 0
-
-
 def create_vectors(connection: Connection, number: int, dimension: int) -> None:
     """Create the table of a space."""
     table = f"vectors_{number}"
@@ -196,3 +163,22 @@ def create_vectors(connection: Connection, number: int, dimension: int) -> None:
     create_index(connection, number, dimension)
     connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
     connection.execute(f"CREATE POLICY seen ON {table} USING ({OWN})")
+
+
+create_cluster_space = partial(create_space, locked=ClusterDatabase.locked, create_table=create_vectors)
+
+
+class ClusterSpaces(PostgresSpaces):
+    """The vector spaces of a distributed store."""
+
+    _create = staticmethod(create_cluster_space)
+
+    def count(self, space: VectorSpace) -> int:
+        with self._database.read() as connection:
+            vectors = "SELECT count(DISTINCT passage) FROM embeddings WHERE space = ANY(%s)"
+            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,))
+            row = connection.execute(vectors, ([each for (each,) in number],)).fetchone()
+            return int(row[0]) if row else 0
+
+    def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
+        return ClusterVectors(self._database, space, number)
