@@ -23,9 +23,10 @@ from recollect.ingest.discovery import (
     walk,
 )
 from recollect.ingest.documents import Document, metadata_text, read_document
+from recollect.ingest.forgetting import WRITER, stay_forgotten, without_forgotten
 from recollect.ingest.readers import Unreadable, kind_of
 from recollect.ingest.readers.worker import Worker
-from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
+from recollect.types import Change, FileState, Forget, Progress, Put, Record, Scope, SetFileState, Store
 
 GROUP = 200  # changes in one transaction
 BATCH = 1000  # changes handed to the store at once
@@ -125,13 +126,13 @@ class IndexRun:
     looks like a missing disk.
     """
 
-    def __init__(self, roots: Sequence[Path], files: Files, options: IndexOptions, report: Report) -> None:
-        self._files = files
+    def __init__(self, roots: Sequence[Path], store: Store, options: IndexOptions, report: Report) -> None:
+        self._store, self._files = store, store.files
         self._options = options
         self._report = report
         self._worker = Worker()
         self._walk = walk(roots, include=options.include, exclude=options.exclude)
-        self._known = {path: state for root in roots for path, state in files.known(str(root)).items()}
+        self._known = {path: state for root in roots for path, state in self._files.known(str(root)).items()}
         self._differing = self._find_differing(roots)
         absent = self._known.keys() - {file.path for file in self._walk.files}
         exclusions = {path: self._walk.exclusion(path) for path in absent}
@@ -235,21 +236,31 @@ class IndexRun:
 
     def _replace_chunks(self, state: FileState, document: Document, known: FileState | None) -> list[Change]:
         path = state.path
-        before = self._files.chunks(path)
-        after = chunk_records(path, document, options=self._options, before=before, key=self._key)
-        self._report.chunks += len(after)
+        before, after = self._new_chunks(path, document)
         if known is None and (vanished := self._vanished.get(state.digest)):
             old = vanished.pop(0)
             self._report.moved[old] = path
-            previous = self._files.chunks(old)
+            previous, wanted = self._new_chunks(old, document)
+            texts = {record.text for record in wanted}
+            unwanted = [record for record in after if record.text not in texts]
+            after = [record for record in after if record.text in texts]
+            self._report.chunks += len(after)
             after = _carry_over(after, previous, keep_title=document.untitled)
+            stay = stay_forgotten(self._files.chunks(old, forgotten=True), unwanted, path)
             changes = _changes(path, state, [*before, *previous], after)
-            return [*changes[:-1], SetFileState(old, None), changes[-1]]
+            return [*changes[:-1], *stay, SetFileState(old, None), changes[-1]]
+        self._report.chunks += len(after)
         (self._report.changed if known or before else self._report.added).append(path)
         if path in self._differing:
             self._report.rescoped.append(path)
             after = _carry_over(after, before, keep_title=document.untitled)
         return _changes(path, state, before, after)
+
+    def _new_chunks(self, path: str, document: Document) -> tuple[list[Record], list[Record]]:
+        """The stored chunks of a file, and those that the document has, without those that somebody has forgotten."""
+        before, forgotten = self._files.chunks(path), self._files.chunks(path, forgotten=True)
+        after = chunk_records(path, document, options=self._options, before=[*before, *forgotten], key=self._key)
+        return before, without_forgotten(self._store, after, before, forgotten)
 
     def _rescope(self, path: str) -> list[Change]:
         """Give the chunks of a file that is not read now the new scope and tags: others must not go on seeing them."""
@@ -378,7 +389,7 @@ def _changes(path: str, state: FileState | None, before: Iterable[Record], after
 def chunk_changes(before: Iterable[Record], after: Sequence[Record]) -> list[Change]:
     """Store the new chunks of a file, and forget the old ones."""
     remaining = {record.id for record in after}
-    forgotten = [Forget(record.id, purge=True) for record in before if record.id not in remaining]
+    forgotten = [Forget(record.id, purge=True, writer=WRITER) for record in before if record.id not in remaining]
     return [*map(Put, after), *forgotten]
 
 

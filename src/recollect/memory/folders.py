@@ -117,7 +117,7 @@ def _index(
     before, refused = store.files.roots(), dict[str, str]()
     for tags, roots in _by_tags(resolve_roots(paths, force=options.force), options.tags, before).items():
         tagged = replace(options, tags=tags)
-        run = IndexRun(roots, store.files, tagged, report)
+        run = IndexRun(roots, store, tagged, report)
         for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
             if not report.dry_run:
                 _apply(store, [step for step in batch if step.path not in refused], refused)
