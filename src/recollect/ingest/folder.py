@@ -129,6 +129,7 @@ class IndexRun:
     def __init__(self, roots: Sequence[Path], store: Store, options: IndexOptions, report: Report) -> None:
         self._store, self._files = store, store.files
         self._options = options
+        self._inner = _inner_folders(roots, self._files.roots(), options)
         self._report = report
         self._worker = Worker()
         self._walk = walk(roots, include=options.include, exclude=options.exclude)
@@ -173,13 +174,22 @@ class IndexRun:
 
     def _find_differing(self, roots: Sequence[Path]) -> set[str]:
         """The known files whose chunks have another scope or lack a tag, and that the patterns select."""
-        options, selected = self._options, set()
-        selection = PatternSelection(options.include, options.exclude)
-        for path in map(Path, self._files.differing(list(self._known), options.scope, options.tags)):
-            root = next(root for root in roots if path.is_relative_to(root))
-            if path == root or selection.has(path.relative_to(root).as_posix()):
-                selected.add(str(path))
+        selected = set()
+        selection = PatternSelection(self._options.include, self._options.exclude)
+        by_options: dict[IndexOptions, list[str]] = {}
+        for known in self._known:
+            by_options.setdefault(self._options_of(known), []).append(known)
+        for options, paths in by_options.items():
+            for path in map(Path, self._files.differing(paths, options.scope, options.tags)):
+                root = next(root for root in roots if path.is_relative_to(root))
+                if path == root or selection.has(path.relative_to(root).as_posix()):
+                    selected.add(str(path))
         return selected
+
+    def _options_of(self, path: str) -> IndexOptions:
+        """The options for a file: those of the run, or of an inner folder that was indexed on its own."""
+        around = [folder for folder in self._inner if Path(path).is_relative_to(folder)]
+        return self._inner[max(around, key=len)] if around else self._options
 
     def _is_plausible(self, count: int) -> bool:
         """Whether so many files may have been deleted since the last run."""
@@ -259,13 +269,15 @@ class IndexRun:
     def _new_chunks(self, path: str, document: Document) -> tuple[list[Record], list[Record]]:
         """The stored chunks of a file, and those that the document has, without those that somebody has forgotten."""
         before, forgotten = self._files.chunks(path), self._files.chunks(path, forgotten=True)
-        after = chunk_records(path, document, options=self._options, before=[*before, *forgotten], key=self._key)
+        options = self._options_of(path)
+        after = chunk_records(path, document, options=options, before=[*before, *forgotten], key=self._key)
         return before, without_forgotten(self._store, after, before, forgotten)
 
     def _rescope(self, path: str) -> list[Change]:
         """Give the chunks of a file that is not read now the new scope and tags: others must not go on seeing them."""
         before = sorted(self._files.chunks(path), key=_line_range)
-        scope, tags = self._options.scope, self._options.tags
+        options = self._options_of(path)
+        scope, tags = options.scope, options.tags
         ids = _ids(path, [record.text for record in before], before=before, scope=scope, key=self._key)
         after = [
             replace(record, id=key, scope=scope, tags=tuple(dict.fromkeys((*record.tags, *tags))))
@@ -291,6 +303,19 @@ class IndexRun:
         for path in sorted(gone):
             self._report.removed.append(path)
             yield from _steps(path, _changes(path, None, self._files.chunks(path), ()))
+
+
+def _inner_folders(
+    roots: Sequence[Path], known: Mapping[str, Mapping[str, Any] | None], options: IndexOptions
+) -> dict[str, IndexOptions]:
+    """The indexed folders inside the roots that have a scope or tags of their own, with the options for their files."""
+    inner: dict[str, IndexOptions] = {}
+    for folder, stored in known.items():
+        if stored and any(Path(folder) != root and Path(folder).is_relative_to(root) for root in roots):
+            own = IndexOptions.from_dict(stored)
+            scope = own.scope if own.scope != Scope() else options.scope
+            inner[folder] = replace(options, scope=scope, tags=own.tags or options.tags)
+    return inner
 
 
 def _ids(path: str, texts: Iterable[str], *, before: Iterable[Record], scope: Scope, key: bytes) -> list[str]:

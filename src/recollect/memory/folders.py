@@ -122,10 +122,18 @@ def _index(
             if not report.dry_run:
                 _apply(store, [step for step in batch if step.path not in refused], refused)
         if not report.dry_run:
-            fields = {root: kept_fields(before.get(str(root))) | {FIELD: rules_after(before, root)} for root in roots}
-            store.records.apply([[SetFolderOptions(str(root), tagged.as_dict() | fields[root]) for root in roots]])
+            store.records.apply([[_new_options(root, tagged, before) for root in roots]])
     for path, reason in refused.items():
         report.fail(path, reason)
+
+
+def _new_options(root: Path, options: IndexOptions, before: Mapping[str, Mapping[str, Any] | None]) -> SetFolderOptions:
+    """The options to store with a folder: those of the run, or its own if the run was over a part of it."""
+    stored = before.get(str(root))
+    patterns = [list(options.include), list(options.exclude)]
+    is_part = any(patterns) and stored and [stored["include"], stored["exclude"]] != patterns
+    fields = IndexOptions.from_dict(stored).as_dict() if stored and is_part else options.as_dict()
+    return SetFolderOptions(str(root), fields | kept_fields(stored) | {FIELD: rules_after(before, root)})
 
 
 def _by_tags(
