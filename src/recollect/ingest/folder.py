@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from recollect.dates import date_in_name
+from recollect.dates import date_in_name, written_date
 from recollect.ingest.discovery import (
     MAY_HOLD_SECRETS,
     FoundFile,
@@ -33,6 +33,7 @@ BATCH = 1000  # changes handed to the store at once
 BATCH_SECONDS = 0.1  # after this time changes that are ready are stored: an interrupt loses no more
 RACY_NS = 20_000_000  # a file changed less than this before it is read may change again without a new modification time
 MANY, SHARE = 20, 0.2  # when more files than both vanish at once, a missing disk is more likely than a deletion
+EMPTY = "empty"  # why a file of blanks is skipped
 UNREAD, MISSING = -1, -2
 """In place of a modification time: the chunks were changed without reading the file; a walk did not find the file."""
 
@@ -227,8 +228,11 @@ class IndexRun:
             return [SetFileState(state.path, replace(state, digest=current.digest))]
         try:
             document = read_document(content, file.path, self._worker)
-        except Unreadable as problem:
-            return self._drop_chunks(replace(state, digest=f"{state.digest} {problem}"))
+            problem = "" if document.chunks else EMPTY
+        except Unreadable as error:
+            problem = str(error)
+        if problem:
+            return self._drop_chunks(replace(state, digest=f"{digest} {reader} {problem}"))
         return self._replace_chunks(state, document, known)
 
     def _count_unchanged(self, state: FileState) -> None:
@@ -341,7 +345,7 @@ def chunk_records(
     tags = metadata.get("tags") or ()
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
-    begins = _moment(metadata.get("valid_from")) or _moment(metadata.get("date") or date_in_name(Path(path).name))
+    begins = _moment(metadata.get("valid_from")) or _moment(metadata.get("date")) or date_in_name(Path(path).name)
     common: dict[str, Any] = {
         "scope": options.scope,
         "tags": tuple(dict.fromkeys((*own, *options.tags))),
@@ -370,6 +374,8 @@ def chunk_records(
 
 def _moment(value: object, *, end: bool = False) -> datetime | None:
     """A time of the front matter in UTC, if it has none of its own; a day is its beginning, or with `end` its end."""
+    if isinstance(value, str):
+        value = written_date(value)
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or UTC)
     if isinstance(value, date):
