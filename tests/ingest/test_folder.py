@@ -170,6 +170,24 @@ def test_results_show_their_freshness(memory, notes):
     assert {result.freshness for result in memory.search("walrus", kind="fact").results} == {None}
 
 
+def test_file_that_cannot_be_read_is_not_missing(memory, notes, monkeypatch):
+    """A folder without access hides whether a file is there."""
+    note = notes / "a.md"
+    note.write_text("A walrus.\n")
+    memory.index(notes)
+    read = Path.stat
+
+    def refuse(path, **options):
+        if path == note:
+            raise PermissionError(13, "Permission denied")
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    (result,) = memory.search("walrus", sources=["keyword"]).results
+    assert result.freshness == "unreadable"
+    assert "the file cannot be read now" in memory.recall("walrus").text
+
+
 def test_inserted_paragraphs_leave_the_other_chunks(memory, notes, counting):
     """Cuts depend on the text around them, so that new paragraphs at the top or in the middle stay local."""
     paragraphs = [" ".join(f"w{number}x{n}" for n in range(40 + number % 7 * 9)) for number in range(120)]
