@@ -326,6 +326,18 @@ def written_date(text: str) -> date | None:
     return None
 
 
+def moment_of(value: object, *, end: bool = False) -> datetime | None:
+    """A time of the front matter in UTC, if it has none of its own; a day is its beginning, or with `end` its end."""
+    if isinstance(value, str):
+        value = written_date(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC)
+    if isinstance(value, date):
+        day = datetime.combine(value, time(), UTC)
+        return day + DAY if end and value < date.max else day
+    return None
+
+
 _DATED = r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P<day>3[01]|[12]\d|0[1-9])(?!\d)"
 
 

@@ -88,3 +88,26 @@ def test_folder_of_which_only_a_part_is_indexed_has_the_options_of_that_part(mem
     memory.index(outer, include=["open.md"], tags=["new"])
     assert stored(memory, outer) == ({}, ["new"])
     assert owned(memory).keys() == {"open.md"}
+
+
+def test_folder_with_a_private_folder_inside_is_indexed_again(memory: Memory, inner: Path) -> None:
+    """`reindex` and `watch` skipped the outer folder, because the inner one had another scope."""
+    memory.index(inner, user="ada")
+    memory.index(inner.parent)
+    (inner.parent / "new.md").write_text("Another heron.")
+    report = memory.reindex()
+    assert (report.added, report.skipped, report.rescoped) == ([str(inner.parent / "new.md")], {}, [])
+    assert owned(memory)["diary.md"] == ("ada", ())
+
+
+def test_folder_in_a_private_folder_is_private_too(memory: Memory, inner: Path) -> None:
+    """Its options are those of the folder around it, and not of the outermost one, also after a change."""
+    deep = inner / "deep"
+    deep.mkdir()
+    (deep / "deep.md").write_text("The deep heron.")
+    memory.index(inner, user="ada", tags=["diary"])
+    memory.index(deep, user="ada")
+    memory.index(inner.parent)
+    assert owned(memory)["deep.md"] == ("ada", ("diary",))
+    memory.index(inner, user="bob", tags=["log"])
+    assert owned(memory)["deep.md"] == ("bob", ("log",))

@@ -7,12 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from recollect.dates import date_in_name, written_date
+from recollect.dates import date_in_name, moment_of
 from recollect.ingest.discovery import (
     MAY_HOLD_SECRETS,
     FoundFile,
@@ -95,6 +94,11 @@ class IndexOptions:
         """The options that `as_dict` stored."""
         tags, include, exclude = (tuple(stored[name]) for name in ("tags", "include", "exclude"))
         return cls(Scope(**stored["scope"]), tags, include, exclude, bool(stored["force"]))
+
+    def inside(self, own: Self, outer: Self) -> Self:
+        """These options for a folder that was indexed with its `own` and not with those that the `outer` one had."""
+        scope = self.scope if own.scope in (Scope(), outer.scope) else own.scope
+        return replace(self, scope=scope, tags=self.tags if own.tags in ((), outer.tags) else own.tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,13 +316,14 @@ class IndexRun:
 def _inner_folders(
     roots: Sequence[Path], known: Mapping[str, Mapping[str, Any] | None], options: IndexOptions
 ) -> dict[str, IndexOptions]:
-    """The indexed folders inside the roots that have a scope or tags of their own, with the options for their files."""
+    """The indexed folders inside the roots, with the options for their files: a scope and tags of their own stay."""
+    stored = {folder: IndexOptions.from_dict(fields) for folder, fields in known.items() if fields}
     inner: dict[str, IndexOptions] = {}
-    for folder, stored in known.items():
-        if stored and any(Path(folder) != root and Path(folder).is_relative_to(root) for root in roots):
-            own = IndexOptions.from_dict(stored)
-            scope = own.scope if own.scope != Scope() else options.scope
-            inner[folder] = replace(options, scope=scope, tags=own.tags or options.tags)
+    for folder in sorted(stored, key=len):
+        if any(Path(folder) != root and Path(folder).is_relative_to(root) for root in roots):
+            outer = max((each for each in map(str, Path(folder).parents) if each in stored), key=len, default="")
+            given = inner.get(outer, options)
+            inner[folder] = given.inside(stored[folder], stored.get(outer, IndexOptions()))
     return inner
 
 
@@ -345,13 +350,13 @@ def chunk_records(
     tags = metadata.get("tags") or ()
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
-    begins = _moment(metadata.get("valid_from")) or _moment(metadata.get("date")) or date_in_name(Path(path).name)
+    begins = moment_of(metadata.get("valid_from")) or moment_of(metadata.get("date")) or date_in_name(Path(path).name)
     common: dict[str, Any] = {
         "scope": options.scope,
         "tags": tuple(dict.fromkeys((*own, *options.tags))),
         "category": metadata_text(metadata.get("category")) or None,
         "happened_at": begins,
-        "expires_at": _moment(metadata.get("valid_until"), end=True),
+        "expires_at": moment_of(metadata.get("valid_until"), end=True),
         "source": "index",
         "origin": "file",
         "kind": "chunk",
@@ -370,18 +375,6 @@ def chunk_records(
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]
-
-
-def _moment(value: object, *, end: bool = False) -> datetime | None:
-    """A time of the front matter in UTC, if it has none of its own; a day is its beginning, or with `end` its end."""
-    if isinstance(value, str):
-        value = written_date(value)
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=value.tzinfo or UTC)
-    if isinstance(value, date):
-        day = datetime(value.year, value.month, value.day, tzinfo=UTC)
-        return day + timedelta(days=1) if end and value < date.max else day
-    return None
 
 
 def _carry_over(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> list[Record]:

@@ -89,8 +89,8 @@ def indexed_folders(
 ) -> Iterator[tuple[Sequence[str], IndexOptions | str]]:
     """These paths, by default all folders, with the options of the nearest indexed folder, or why they cannot be used.
 
-    A folder that contains others with different options is skipped: one set of options would give their chunks
-    another scope. `new` folders have default options.
+    A folder is skipped if its options would change what belongs to an indexed folder inside it. `new` folders have
+    default options.
     """
     roots = memory.store.files.roots()
     for path in paths or dict.fromkeys([*new, *roots]):
@@ -106,8 +106,13 @@ def indexed_folders(
             yield [path], UNKNOWN_OPTIONS
         else:
             chosen = IndexOptions.from_dict(options)
-            mixed = any(other is None or IndexOptions.from_dict(other) != chosen for other in inside)
+            mixed = any(other is None or _changes_inner(chosen, IndexOptions.from_dict(other)) for other in inside)
             yield [path], MIXED_OPTIONS if mixed else chosen
+
+
+def _changes_inner(options: IndexOptions, own: IndexOptions) -> bool:
+    """Whether a run with these options gives the files of an inner folder other options than its own."""
+    return options.inside(own, options) != own
 
 
 def _index(
