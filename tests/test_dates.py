@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.dates import date_in_name, find_period, read_period
+from recollect.dates import date_in_name, find_period, read_period, written_date
 
 NOW = datetime(2026, 11, 17, 7, 30, tzinfo=UTC)  # a Tuesday
+EVENING = datetime.fromisoformat("2024-05-17T19:30")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,10 @@ NOW = datetime(2026, 11, 17, 7, 30, tzinfo=UTC)  # a Tuesday
         ("diesen Freitag", "2026-11-20 (diesen Freitag)"),
         ("last November", "2025-11-01 to 2025-11-30 (last November)"),
         ("a couple of weeks ago", "2026-11-02 to 2026-11-08 (a couple of weeks ago)"),
+        ("what did we do one week ago today?", "2026-11-10 (one week ago today)"),
+        ("heute vor zwei Wochen", "2026-11-03 (heute vor zwei Wochen)"),
+        ("im Jahr 2025", "2025-01-01 to 2025-12-31 (im Jahr 2025)"),
+        ("seit dem Jahr 2025", "2025-01-01 to 2026-11-17 (seit dem Jahr 2025)"),
     ],
 )  # fmt: skip
 def test_dates_in_questions(question: str, period: str) -> None:
@@ -67,6 +72,7 @@ def test_dates_in_questions(question: str, period: str) -> None:
         "when may I march in second place?", "which of the 3 may be used", "May 5 people join?", "a second opinion",
         "release 1.0.21", "in 2000 files", "the last day of school", "the next day", "from march to april",
         "August is a name", "sun and mon", "31 Februaries", "", "last", "ago", "the past", "vor dem Haus", "this one",
+        "what was half a year ago?", "half a month ago",
     ],
 )  # fmt: skip
 def test_other_words_are_no_dates(question: str) -> None:
@@ -136,3 +142,18 @@ def test_dates_in_names_of_files() -> None:
     assert date_in_name("2026-03-14-notes.md") == datetime(2026, 3, 14, tzinfo=UTC)
     assert date_in_name("call_20260314.md") == datetime(2026, 3, 14, tzinfo=UTC)
     assert not any(map(date_in_name, ("notes.md", "1.0.21.md", "120260314.md", "2026-02-31.md", "2026-13-01.md")))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-05-17", date(2024, 5, 17)), (" 17.05.2024 ", date(2024, 5, 17)), ("2024/05/17", date(2024, 5, 17)),
+        ("2024-05-17 19:30", EVENING), ("17.5.2024 19:30", EVENING),
+        ("2024-05-17T19:30:00Z", datetime(2024, 5, 17, 19, 30, tzinfo=UTC)), ("yesterday", None), ("", None),
+        ("31.02.2024", None), ("2024", None),
+    ],
+)  # fmt: skip
+def test_written_dates(text: str, expected: date | None) -> None:
+    """Only what is written in numbers, and the whole text."""
+    found = written_date(text)
+    assert (found, type(found)) == (expected, type(expected))

@@ -5,6 +5,7 @@ A word that can mean something else ("may", "march", "second") is a date only be
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import NamedTuple
@@ -142,7 +143,7 @@ def _next_period(match: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _back(match: re.Match[str], today: date) -> tuple[date, date]:
-    """In a field, "2 days" is the day two days ago, as `2d` is."""
+    """The day "two weeks ago today". In a field, "2 days" is the day two days ago, as `2d` is."""
     return _around(_moved(today, UNITS[match["unit"].lower()], -_count(match)), "day")
 
 
@@ -200,13 +201,15 @@ _NOT_OF = rf"(?!\s+(?:of|des|(?:in|im|vom)\s+(?:{_any(MONTHS)}))\b)"  # "the las
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], tuple[date, date]]], ...] = (
     (r"(?:the\s+)?day\s+before\s+yesterday|vorgestern", _days_from_today(-2)),
     (r"yesterday|gestern", _days_from_today(-1)),
+    (rf"{_NUMBER}\s+{_UNIT}\s+ago\s+today", _back),
+    (rf"heute\s+vor\s+{_NUMBER}\s+{_UNIT}", _back),
     (r"today|heute", _days_from_today(0)),
     (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
     (rf"(?:in|over|within|during)\s+the\s+(?:last|past)\s+{_ONE_UNIT}{_NOT_OF}", _recent),
     (rf"(?:last|past)\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
     (rf"(?:the\s+)?past\s+{_ONE_UNIT}{_NOT_OF}", _recent),
     (rf"in\s+den\s+letzten\s+{_NUMBER}\s+{_UNIT}{_NOT_OF}", _recent),
-    (rf"{_NUMBER}\s+{_UNIT}\s+ago", _ago),
+    (rf"(?<!half\s){_NUMBER}\s+{_UNIT}\s+ago", _ago),
     (rf"vor\s+{_NUMBER}\s+{_UNIT}", _ago),
     (rf"(?:the\s+)?(?:{_LAST}|{_THIS}|{_NEXT})\s+(?:{_ONE_UNIT}|{_WEEKDAY}){_NOT_OF}", _relative),
     (r"(?P<year>(?:19|20)\d\d)-(?P<month>1[0-2]|0[1-9])-(?P<day>3[01]|[12]\d|0[1-9])", _date),
@@ -221,7 +224,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], tuple[date, date]]], ..
     (rf"(?:{_IN}\s+)?{_MONTH},?\s+{_YEAR}", _month),
     (rf"{_IN}\s+(?:{_LAST}\s+)?{_MONTH}", _month),
     (rf"(?:{_LAST}|{_THIS})\s+{_MONTH}", _month),
-    (rf"{_IN}\s+(?:the\s+year\s+)?{_YEAR}(?!\s+\w+s\b)", _year),  # not "in 2000 files"
+    (rf"{_IN}\s+(?:(?:the\s+year|(?:dem\s+)?jahre?)\s+)?{_YEAR}(?!\s+\w+s\b)", _year),  # not "in 2000 files"
 )
 _AHEAD = (
     (r"tomorrow|morgen", _days_from_today(1)),
@@ -304,6 +307,34 @@ def _day_to_look_back_from(match: re.Match[str], today: date) -> date:
     if parts.get("weekday"):
         return today if parts.get("this") else today + 7 * DAY
     return _shifted(today, 12) if parts.get("month") else today
+
+
+_FORMATS = "%d.%m.%Y", "%d.%m.%Y %H:%M", "%Y/%m/%d"
+
+
+def written_date(text: str) -> date | None:
+    """The day or the time that a text is: `2024-05-17`, `2024-05-17 19:30`, `17.05.2024`; a time is a `datetime`."""
+    with suppress(ValueError):
+        return date.fromisoformat(text.strip())
+    with suppress(ValueError):
+        return datetime.fromisoformat(text.strip())
+    for form in _FORMATS:
+        with suppress(ValueError):
+            moment = datetime.strptime(text.strip(), form)  # noqa: DTZ007  (the caller adds the time zone)
+            return moment if "%H" in form else moment.date()
+    return None
+
+
+def moment_of(value: object, *, end: bool = False) -> datetime | None:
+    """A time of the front matter in UTC, if it has none of its own; a day is its beginning, or with `end` its end."""
+    if isinstance(value, str):
+        value = written_date(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC)
+    if isinstance(value, date):
+        day = datetime.combine(value, time(), UTC)
+        return day + DAY if end and value < date.max else day
+    return None
 
 
 _DATED = r"(?<!\d)(?P<year>(?:19|20)\d\d)[-_.]?(?P<month>1[0-2]|0[1-9])[-_.]?(?P<day>3[01]|[12]\d|0[1-9])(?!\d)"

@@ -416,7 +416,7 @@ def diversify(vectors: VectorsOf, query: Query, candidates: Sequence[Candidate])
 
 
 def mark_freshness(states: StatesOf, _query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Mark each result that comes from a file as `fresh`, `changed`, `missing` or `unknown` (never indexed)."""
+    """Mark results from files: `fresh`, `changed`, `missing`, `unreadable` (for now) or `unknown` (never indexed)."""
     paths = {one.record.path for one in candidates if one.record.path and one.record.kind != "outside"}
     known = states(sorted(paths)) if paths else {}
     marks = {path: freshness(path, known.get(path)) for path in paths}
@@ -435,6 +435,8 @@ def freshness(path: str, state: FileState | None) -> str:
         if (stat.st_mtime_ns, stat.st_size) == (state.mtime_ns, state.size):
             return "fresh"
         same = stat.st_size == state.size and FileState.digest_of(Path(path).read_bytes()) == state.content_digest
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return "missing"
+    except OSError:
+        return "unreadable"
     return "fresh" if same else "changed"

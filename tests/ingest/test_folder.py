@@ -170,6 +170,24 @@ def test_results_show_their_freshness(memory, notes):
     assert {result.freshness for result in memory.search("walrus", kind="fact").results} == {None}
 
 
+def test_file_that_cannot_be_read_is_not_missing(memory, notes, monkeypatch):
+    """A folder without access hides whether a file is there."""
+    note = notes / "a.md"
+    note.write_text("A walrus.\n")
+    memory.index(notes)
+    read = Path.stat
+
+    def refuse(path, **options):
+        if path == note:
+            raise PermissionError(13, "Permission denied")
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    (result,) = memory.search("walrus", sources=["keyword"]).results
+    assert result.freshness == "unreadable"
+    assert "the file cannot be read now" in memory.recall("walrus").text
+
+
 def test_inserted_paragraphs_leave_the_other_chunks(memory, notes, counting):
     """Cuts depend on the text around them, so that new paragraphs at the top or in the middle stay local."""
     paragraphs = [" ".join(f"w{number}x{n}" for n in range(40 + number % 7 * 9)) for number in range(120)]
@@ -368,3 +386,53 @@ def test_separately_indexed_files_are_known_from_above(memory, notes):
     (notes / "inner").rmdir()
     assert memory.index(notes).removed == [str(notes / "a.md"), str(notes / "inner" / "b.md")]
     assert [Path(record.path).name for record in memory.list()] == ["c.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "expected"),
+    [
+        ("a.md", 'date: "2024-01-01"', "2024-01-01T00:00"),
+        ("a.md", "date: 2024-05-17 19:30", "2024-05-17T19:30"),
+        ("a.md", "date: 17.05.2024", "2024-05-17T00:00"),
+        ("a.md", 'valid_from: "2024/05/17"', "2024-05-17T00:00"),
+        ("2023-03-04 a.md", 'date: "2024-01-01"', "2024-01-01T00:00"),
+        ("2023-03-04 a.md", "date: some day in spring", "2023-03-04T00:00"),
+        ("2023-03-04 a.md", "date: 31.02.2024", "2023-03-04T00:00"),
+    ],
+)
+def test_date_in_the_front_matter_may_be_a_text(memory, notes, name, line, expected):
+    """What is no date does not count, and then the date in the name does."""
+    (notes / name).write_text(f"---\n{line}\n---\nTea.\n")
+    memory.index(notes)
+    (record,) = memory.list()
+    assert f"{record.happened_at:%Y-%m-%dT%H:%M}" == expected
+
+
+def test_last_day_in_the_front_matter_may_be_a_text(memory, notes):
+    """The day belongs to the period."""
+    (notes / "a.md").write_text('---\nvalid_from: "2020-01-01"\nvalid_until: "2020-12-31"\n---\nTea.\n')
+    memory.index(notes)
+    assert memory.list() == []
+    assert memory.list(as_of="2020-12-31T12:00:00Z")
+
+
+def test_note_with_only_front_matter_is_found_by_its_title(memory, notes):
+    """Also one that had a text before."""
+    (notes / "a.md").write_text("---\ntitle: Walrus feeding plan\ntags: [zoo]\n---\n")
+    memory.index(notes)
+    (result,) = memory.search("walrus feeding", sources=["keyword"]).results
+    assert (result.record.text, result.record.tags, result.record.lines) == ("Walrus feeding plan", ("zoo",), (1, 4))
+
+
+def test_file_of_blanks_is_skipped_as_empty(memory, notes):
+    """Every run says so, and a text that a file had before leaves the index."""
+    blank, other = notes / "blank.md", notes / "other.txt"
+    blank.write_text(" \n\n\t\n")
+    other.write_text("Tea.\n")
+    assert memory.index(notes).skipped == {str(blank): "empty"}
+    report = memory.index(notes)
+    assert (report.skipped, report.unchanged) == ({str(blank): "empty"}, 1)
+    other.write_text("\n\n\n")
+    report = memory.index(notes)
+    assert (report.removed, list(report.skipped)) == ([str(other)], [str(blank), str(other)])
+    assert memory.list() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import ROOT
@@ -31,6 +32,18 @@ def test_headings_of_org_and_restructured_text_are_context() -> None:
     rst = read_plain(f"Garden\n======\n\n{WORDS}\n\nBeans\n-----\n\n{WORDS}\n", "g", ".rst")
     assert (rst.title, rst.untitled) == ("Garden", False)
     assert rst.chunks[-1].headings == ("Beans",)
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [(".org", "*"), (".adoc", "==")])
+def test_text_below_a_heading_without_blank_lines_has_its_title(suffix: str, mark: str) -> None:
+    """A heading starts a paragraph of its own, and is not separated from the text after it."""
+    roof = [f"Tile {n} is loose above the attic, near the chimney." for n in range(60)]
+    lines = [f"{mark} Kitchen", "Fix the tap.", "Mend the stove, which smokes. " * 20, f"{mark} Roof", *roof]
+    kitchen, *others = read_plain("\n".join(lines), "house", suffix).chunks
+    assert kitchen.lines == (1, 3)
+    assert len(others) > 1
+    assert {chunk.headings for chunk in others} == {("Roof",)}
+    assert others[0].text.startswith(f"{mark} Roof\nTile 0")
 
 
 def test_too_long_line_is_cut_between_sentences() -> None:

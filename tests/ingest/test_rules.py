@@ -5,7 +5,7 @@ import hashlib
 from recollect.ingest.documents import RULES, read_document
 from recollect.sample import NOTES
 
-PINNED = {2: "9bb34412079c9caa"}
+PINNED = {3: "1b06030e66303e90"}
 """Version of the rules → a hash of the chunks of the sample notes and of the texts below."""
 
 TEXTS = {
@@ -13,6 +13,8 @@ TEXTS = {
     + "| grey heron | the reeds by the old mill |\n" * 80,
     "code.py": "class Heron:\n" + "".join(f"    def wade{n}(self):\n        return {n}\n\n" for n in range(90)),
     "page.rst": "Tides\n=====\n\n" + "High water comes twice a day. " * 90 + "\n\nMoon\n----\n\nIt pulls.\n",
+    "house.org": "* Kitchen\nFix the tap.\n* Roof\n" + "A tile is loose above the attic, look at it.\n" * 60,
+    "title.md": "---\ntitle: Heron\n---\n",
     "list.txt": "\n\n".join(f"Paragraph {n} of a plain text, {'x' * n}." for n in range(90)),
     "note.md": "---\naliases: [Grey bird]\nup: '[[Birds]]'\n---\n# Heron\n\n"
     "- [home] @valid[2026-01-01,2026-02-01) The mill.\n- It wades.\n",

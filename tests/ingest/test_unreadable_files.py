@@ -164,6 +164,18 @@ def test_new_file_without_permission_is_named(open_folder: Path, start: Callable
     assert len(first["report"]["added"]) == 3
 
 
+def test_named_file_whose_name_is_not_utf8_is_a_usage_error(notes: Path, tmp_path: Path) -> None:
+    """The message says so, and not that there is no file."""
+    from recollect.errors import UsageError
+
+    path = Path(os.fsdecode(os.fsencode(notes) + b"/b\xe9te.md"))
+    path.write_text("Tea.\n")
+    with Memory.open(tmp_path / "s.db", embedder="none", settings=Settings()) as memory:
+        with pytest.raises(UsageError, match=r"b\\xe9te.md has a name that is not UTF-8; rename it first"):
+            memory.index(path)
+        assert list(memory.index(notes).skipped.values()) == ["a name that is not UTF-8"]
+
+
 def test_one_missing_path_of_several_is_a_usage_error(notes: Path, tmp_path: Path) -> None:
     """Nothing is indexed or removed: it may be an unmounted disk."""
     from recollect.errors import UsageError

@@ -175,6 +175,8 @@ MOVES = {
     "↑ from 7: reranked, newer than a similar result": (1, {"rerank": 1.2}, {"rerank": (7, 2), "newer": (2, 1)}),
     "↑ from 3: further passages of its file match": (2, {"files": 1.2}, {"files": (3, 2)}),
     "↓ from 2: its file opens with something else": (3, {"files": 0.8}, {"files": (2, 3)}),
+    "↑ from 3: it is of the time that the query names": (1, {"time": 1.5}, {"time": (3, 1)}),
+    "↑ from 4: it is near the time that the query names": (1, {"time": 1.2}, {"time": (4, 1)}),
     "↑ from 5: different from the results above": (2, {}, {"mmr": (5, 2)}),
     "↓ from 1: it is old": (3, {"decay": 0.2}, {"decay": (1, 3)}),
     "↓ from 1: it is less important": (2, {"importance": 0.9}, {"importance": (1, 2)}),

@@ -125,3 +125,19 @@ def test_answer_shows_the_query_as_it_was_written(memory: Memory) -> None:
     assert answer_dict(answer)["query"] == "job queue -redis tag:work"
     assert answer.query.text == "job queue"
     assert answer.query.filter.without == ("redis",)
+
+
+def test_query_of_fields_alone_lists_what_they_leave(memory: Memory) -> None:
+    """Newest first, without confidence, and no value of a field is searched for or read as a date."""
+    expected = ["postgres", "redis", "mirela"]
+    for query in ("tag:work", "tag:work since:2w", 'tag:work since:"last month" before:2099-03-14'):
+        answer = memory.search(query)
+        assert [result.record.id for result in answer.results] == expected
+        assert {result.confidence for result in answer.results} == {None}
+        assert (answer.likely, answer.query.text, answer.query.period) == (3, "", None)
+        assert not answer.trace.warnings
+    assert found(memory, "tag:work -redis") == ["postgres", "mirela"]
+    assert found(memory, "tag:work", limit=1) == ["postgres"]
+    assert not found(memory, "before:2000-01-01")
+    assert memory.recall("tag:work").text.count("(id ") == 3
+    assert memory.why_not("tag:work", "redis").rank == 2

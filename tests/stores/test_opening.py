@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ import apsw
 import pytest
 
 from recollect import Memory
+from recollect.cli import main
 from recollect.config import Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores import open_store
@@ -44,6 +46,27 @@ def test_folder_is_refused(tmp_path: Path) -> None:
     """Nothing is put into it."""
     refused(tmp_path, "is a folder")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_without_access_is_a_store_that_cannot_be_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command says so, also one that only reads."""
+    exists = Path.exists
+
+    def refuse(self: Path) -> bool:
+        if self == path:
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(self)
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    monkeypatch.setenv("RECOLLECT_STORE", str(path))
+    for words in (["search", "heron"], ["status"]):
+        assert main(words) == 3
+        assert f"{path} cannot be opened: Permission denied" in capsys.readouterr().err
+    main(["doctor", "--json"])
+    (failure,) = (one for one in json.loads(capsys.readouterr().out)["checks"] if one["state"] == "failure")
+    assert failure["message"] == f"{path} cannot be opened: Permission denied"
 
 
 def test_another_programs_database_is_left_untouched(path: Path) -> None:

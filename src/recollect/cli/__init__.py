@@ -193,8 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one 
         # A closed pipe is no error; without this the interpreter would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
         return 0
-    except OSError as error:
-        return _failed(FailedError(f"cannot write the output: {error.strerror or error}"), words)
+    except OSError as error:  # an error of the output names no file
+        problem = "cannot write the output" if error.filename is None else f"cannot use {os.fsdecode(error.filename)}"
+        return _failed(FailedError(f"{problem}: {error.strerror or error}"), words)
     return outcome if isinstance(outcome, int) else 0
 
 

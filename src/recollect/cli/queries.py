@@ -177,6 +177,9 @@ def demo(as_json: bool, **options: Any) -> None:
 
 
 UNRELATED = "— below: probably unrelated —"
+STALE = {state: f"{state} since it was indexed" for state in ("changed", "missing")} | {
+    "unreadable": "cannot be read now"
+}
 ALL_UNRELATED = "— nothing here seems to answer this —"
 
 
@@ -189,8 +192,8 @@ def _about(result: Result) -> Iterator[str]:
     elif record.origin not in ("user", "file", "outside"):
         yield plain(f"origin: {record.origin}{f' ({record.author})' if record.author else ''}")
     if place := terminal.linked_where(record):
-        stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
-        yield f"{place}{stale}"
+        stale = STALE.get(result.freshness or "", "")
+        yield f"{place} ({stale})" if stale else place
 
 
 def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:

@@ -25,6 +25,7 @@ IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later fi
 # path of 4,000 characters, 1.3 s in 2,000 nested folders.
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 128 * 1024, 50_000, 4096
 MAY_HOLD_SECRETS = "may hold secrets"  # the reason for a name or a content that is usual for keys and passwords
+NOT_UTF8 = "a name that is not UTF-8"
 HEAD = 8 * 1024  # bytes at the start of a file that decide whether it is text
 SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
 # Do not wait, and follow no link: what was a file when it was listed may be a pipe by now.
@@ -43,8 +44,7 @@ _OTHER = (
 _NOT_LATIN = 0.3  # share of bytes beyond ASCII from which a text is not in the Latin alphabet
 _CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _MULTIBYTE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
-_HIGH = re.compile(rb"[\x80-\xff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_HIGH, _SURROGATE = re.compile(rb"[\x80-\xff]"), re.compile("[\ud800-\udfff]")
 _Rules: TypeAlias = tuple[tuple[Globs, str], ...]
 """The ignore files that apply in a folder, outermost first, each with the path from its own folder to this one."""
 
@@ -154,7 +154,8 @@ def resolve_roots(paths: Iterable[str | Path], *, force: bool = False) -> list[P
         except (OSError, ValueError, RuntimeError):
             exists = False
         if not exists:
-            raise UsageError(f"{_printable(path)} is not a folder or a file", hint="name folders, or single files")
+            problem = "is not a folder or a file" if is_unicode(str(path)) else f"has {NOT_UTF8}; rename it first"
+            raise UsageError(f"{_printable(path)} {problem}", hint="name folders, or single files")
         if not force and _contains_home(root):
             hint = "name the folders to index, or use --force"
             raise UsageError(f"{root} contains a whole home folder: mail, keys and caches too", hint=hint)
@@ -256,7 +257,7 @@ def _take(entry: os.DirEntry[str], folder: _Folder, selection: PatternSelection,
     path, name, is_folder = entry.path, entry.name, entry.is_dir(follow_symlinks=False)
     is_secret = not is_folder and may_hold_secrets(name)
     if not is_unicode(path):
-        result.skipped[_printable(path)] = "a name that is not UTF-8"
+        result.skipped[_printable(path)] = NOT_UTF8
     elif entry.is_symlink():
         result.refuse(path, "" if name.startswith(".") else _describe_link(path, folder.root))
     elif _ignores(folder.rules or (), name, is_folder=is_folder):
@@ -408,9 +409,8 @@ def reason_of(error: OSError) -> str:
 def is_text(content: bytes) -> bool:
     """Whether this is text, by its head: no NUL (unless marked as UTF-16 or UTF-32), and few control characters."""
     head = content[:HEAD]
-    if any(head.startswith(mark) for mark, _ in _BOMS):
-        return True
-    return b"\0" not in head and len(_CONTROLS.findall(head)) * 50 <= len(head)
+    has_mark = any(head.startswith(mark) for mark, _ in _BOMS)
+    return has_mark or (b"\0" not in head and len(_CONTROLS.findall(head)) * 50 <= len(head))
 
 
 def decode(content: bytes) -> str:

@@ -22,7 +22,7 @@ from recollect.ingest.readers.worker import Worker
 from recollect.ranking import well_formed
 from recollect.types.records import FRONT_MATTER, MARKDOWN
 
-RULES = 2
+RULES = 3
 """The version of the rules in this module. It rises with every change that cuts some file in another way; files that
 were cut before stay as they are until `recollect migrate --chunks`."""
 
@@ -110,6 +110,8 @@ def read_markdown(text: str, name: str) -> Document:
     own = metadata_text(metadata.get("title")) or next((block.heading for block in blocks if block.level == 1), "")
     title = own or name
     chunks = (*_names(lines[: max(first - 1, 0)], metadata), *_pack_periods(list(_units(lines, blocks, title))))
+    if not chunks and metadata:
+        chunks = (Chunk((), bounded(title), (1, first), place=FRONT_MATTER),)  # a note that has nothing else
     return Document(bounded(title), chunks, metadata, untitled=not own)
 
 
@@ -296,25 +298,30 @@ def read_plain(text: str, name: str, suffix: str) -> Document:
     return Document(title or name, tuple(pack(units)), untitled=not title)
 
 
-def _spans(lines: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """The paragraphs as line ranges, each with the blank lines after it."""
-    starts = [at for at, line in enumerate(lines) if line.strip() and not (at and lines[at - 1].strip())]
-    return pairwise((*starts, len(lines)))
+def _spans(lines: Sequence[str], heading: re.Pattern[str] | None = None) -> Iterable[tuple[int, int]]:
+    """The paragraphs as line ranges, each with the blank lines after it. A `heading` is a paragraph of its own."""
+    begins = {at + more for at, line in enumerate(lines) if heading and heading.match(line) for more in (0, 1)}
+    begins |= {at for at in range(len(lines)) if not at or not lines[at - 1].strip()}
+    return pairwise((*(at for at, line in enumerate(lines) if at in begins and line.strip()), len(lines)))
 
 
 def _prose(lines: Sequence[str], suffix: str) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:
     """The paragraphs: the range of each, how good a cut before it is, and the headings above it."""
     path: dict[int, str] = {}
     styles: list[str] = []
-    for start, end in _spans(lines):
+    heading = _HEADINGS.get(suffix)
+    after_heading = False
+    for start, end in _spans(lines, heading):
         level, words = 0, ""
         if suffix in (".rst", ".rest"):
             level, words = _underlined([line.strip() for line in lines[start : min(end, start + 3)]], styles)
-        elif suffix in _HEADINGS and (match := _HEADINGS[suffix].match(lines[start])):
+        elif heading and (match := heading.match(lines[start])):
             level, words = len(match[1]), match[2].strip()
         if level:
             path = _below(path, level, words)
-        yield start, end, max(10 - level, LINE) if level else BLOCK, tuple(path.values())
+        weight = max(10 - level, LINE) if level else GLUED if after_heading else BLOCK
+        yield start, end, weight, tuple(path.values())
+        after_heading = bool(level and heading)
 
 
 def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:

@@ -7,12 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from recollect.dates import date_in_name
+from recollect.dates import date_in_name, moment_of
 from recollect.ingest.discovery import (
     MAY_HOLD_SECRETS,
     FoundFile,
@@ -23,15 +22,17 @@ from recollect.ingest.discovery import (
     walk,
 )
 from recollect.ingest.documents import Document, metadata_text, read_document
+from recollect.ingest.forgetting import WRITER, stay_forgotten, without_forgotten
 from recollect.ingest.readers import Unreadable, kind_of
 from recollect.ingest.readers.worker import Worker
-from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
+from recollect.types import Change, FileState, Forget, Progress, Put, Record, Scope, SetFileState, Store
 
 GROUP = 200  # changes in one transaction
 BATCH = 1000  # changes handed to the store at once
 BATCH_SECONDS = 0.1  # after this time changes that are ready are stored: an interrupt loses no more
 RACY_NS = 20_000_000  # a file changed less than this before it is read may change again without a new modification time
 MANY, SHARE = 20, 0.2  # when more files than both vanish at once, a missing disk is more likely than a deletion
+EMPTY = "empty"  # why a file of blanks is skipped
 UNREAD, MISSING = -1, -2
 """In place of a modification time: the chunks were changed without reading the file; a walk did not find the file."""
 
@@ -94,6 +95,11 @@ class IndexOptions:
         tags, include, exclude = (tuple(stored[name]) for name in ("tags", "include", "exclude"))
         return cls(Scope(**stored["scope"]), tags, include, exclude, bool(stored["force"]))
 
+    def inside(self, own: Self, outer: Self) -> Self:
+        """These options for a folder that was indexed with its `own` and not with those that the `outer` one had."""
+        scope = self.scope if own.scope in (Scope(), outer.scope) else own.scope
+        return replace(self, scope=scope, tags=self.tags if own.tags in ((), outer.tags) else own.tags)
+
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
@@ -125,13 +131,14 @@ class IndexRun:
     looks like a missing disk.
     """
 
-    def __init__(self, roots: Sequence[Path], files: Files, options: IndexOptions, report: Report) -> None:
-        self._files = files
+    def __init__(self, roots: Sequence[Path], store: Store, options: IndexOptions, report: Report) -> None:
+        self._store, self._files = store, store.files
         self._options = options
+        self._inner = _inner_folders(roots, self._files.roots(), options)
         self._report = report
         self._worker = Worker()
         self._walk = walk(roots, include=options.include, exclude=options.exclude)
-        self._known = {path: state for root in roots for path, state in files.known(str(root)).items()}
+        self._known = {path: state for root in roots for path, state in self._files.known(str(root)).items()}
         self._differing = self._find_differing(roots)
         absent = self._known.keys() - {file.path for file in self._walk.files}
         exclusions = {path: self._walk.exclusion(path) for path in absent}
@@ -172,13 +179,22 @@ class IndexRun:
 
     def _find_differing(self, roots: Sequence[Path]) -> set[str]:
         """The known files whose chunks have another scope or lack a tag, and that the patterns select."""
-        options, selected = self._options, set()
-        selection = PatternSelection(options.include, options.exclude)
-        for path in map(Path, self._files.differing(list(self._known), options.scope, options.tags)):
-            root = next(root for root in roots if path.is_relative_to(root))
-            if path == root or selection.has(path.relative_to(root).as_posix()):
-                selected.add(str(path))
+        selected = set()
+        selection = PatternSelection(self._options.include, self._options.exclude)
+        by_options: dict[IndexOptions, list[str]] = {}
+        for known in self._known:
+            by_options.setdefault(self._options_of(known), []).append(known)
+        for options, paths in by_options.items():
+            for path in map(Path, self._files.differing(paths, options.scope, options.tags)):
+                root = next(root for root in roots if path.is_relative_to(root))
+                if path == root or selection.has(path.relative_to(root).as_posix()):
+                    selected.add(str(path))
         return selected
+
+    def _options_of(self, path: str) -> IndexOptions:
+        """The options for a file: those of the run, or of an inner folder that was indexed on its own."""
+        around = [folder for folder in self._inner if Path(path).is_relative_to(folder)]
+        return self._inner[max(around, key=len)] if around else self._options
 
     def _is_plausible(self, count: int) -> bool:
         """Whether so many files may have been deleted since the last run."""
@@ -216,8 +232,11 @@ class IndexRun:
             return [SetFileState(state.path, replace(state, digest=current.digest))]
         try:
             document = read_document(content, file.path, self._worker)
-        except Unreadable as problem:
-            return self._drop_chunks(replace(state, digest=f"{state.digest} {problem}"))
+            problem = "" if document.chunks else EMPTY
+        except Unreadable as error:
+            problem = str(error)
+        if problem:
+            return self._drop_chunks(replace(state, digest=f"{digest} {reader} {problem}"))
         return self._replace_chunks(state, document, known)
 
     def _count_unchanged(self, state: FileState) -> None:
@@ -235,26 +254,38 @@ class IndexRun:
 
     def _replace_chunks(self, state: FileState, document: Document, known: FileState | None) -> list[Change]:
         path = state.path
-        before = self._files.chunks(path)
-        after = chunk_records(path, document, options=self._options, before=before, key=self._key)
-        self._report.chunks += len(after)
+        before, after = self._new_chunks(path, document)
         if known is None and (vanished := self._vanished.get(state.digest)):
             old = vanished.pop(0)
             self._report.moved[old] = path
-            previous = self._files.chunks(old)
+            previous, wanted = self._new_chunks(old, document)
+            texts = {record.text for record in wanted}
+            unwanted = [record for record in after if record.text not in texts]
+            after = [record for record in after if record.text in texts]
+            self._report.chunks += len(after)
             after = _carry_over(after, previous, keep_title=document.untitled)
+            stay = stay_forgotten(self._files.chunks(old, forgotten=True), unwanted, path)
             changes = _changes(path, state, [*before, *previous], after)
-            return [*changes[:-1], SetFileState(old, None), changes[-1]]
+            return [*changes[:-1], *stay, SetFileState(old, None), changes[-1]]
+        self._report.chunks += len(after)
         (self._report.changed if known or before else self._report.added).append(path)
         if path in self._differing:
             self._report.rescoped.append(path)
             after = _carry_over(after, before, keep_title=document.untitled)
         return _changes(path, state, before, after)
 
+    def _new_chunks(self, path: str, document: Document) -> tuple[list[Record], list[Record]]:
+        """The stored chunks of a file, and those that the document has, without those that somebody has forgotten."""
+        before, forgotten = self._files.chunks(path), self._files.chunks(path, forgotten=True)
+        options = self._options_of(path)
+        after = chunk_records(path, document, options=options, before=[*before, *forgotten], key=self._key)
+        return before, without_forgotten(self._store, after, before, forgotten)
+
     def _rescope(self, path: str) -> list[Change]:
         """Give the chunks of a file that is not read now the new scope and tags: others must not go on seeing them."""
         before = sorted(self._files.chunks(path), key=_line_range)
-        scope, tags = self._options.scope, self._options.tags
+        options = self._options_of(path)
+        scope, tags = options.scope, options.tags
         ids = _ids(path, [record.text for record in before], before=before, scope=scope, key=self._key)
         after = [
             replace(record, id=key, scope=scope, tags=tuple(dict.fromkeys((*record.tags, *tags))))
@@ -282,6 +313,20 @@ class IndexRun:
             yield from _steps(path, _changes(path, None, self._files.chunks(path), ()))
 
 
+def _inner_folders(
+    roots: Sequence[Path], known: Mapping[str, Mapping[str, Any] | None], options: IndexOptions
+) -> dict[str, IndexOptions]:
+    """The indexed folders inside the roots, with the options for their files: a scope and tags of their own stay."""
+    stored = {folder: IndexOptions.from_dict(fields) for folder, fields in known.items() if fields}
+    inner: dict[str, IndexOptions] = {}
+    for folder in sorted(stored, key=len):
+        if any(Path(folder) != root and Path(folder).is_relative_to(root) for root in roots):
+            outer = max((each for each in map(str, Path(folder).parents) if each in stored), key=len, default="")
+            given = inner.get(outer, options)
+            inner[folder] = given.inside(stored[folder], stored.get(outer, IndexOptions()))
+    return inner
+
+
 def _ids(path: str, texts: Iterable[str], *, before: Iterable[Record], scope: Scope, key: bytes) -> list[str]:
     """One id a chunk: its old one, or a hash of its content (not its position) with the store's secret key."""
     known = _by_occurrence(record for record in before if record.scope == scope)
@@ -305,13 +350,13 @@ def chunk_records(
     tags = metadata.get("tags") or ()
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
-    begins = _moment(metadata.get("valid_from")) or _moment(metadata.get("date") or date_in_name(Path(path).name))
+    begins = moment_of(metadata.get("valid_from")) or moment_of(metadata.get("date")) or date_in_name(Path(path).name)
     common: dict[str, Any] = {
         "scope": options.scope,
         "tags": tuple(dict.fromkeys((*own, *options.tags))),
         "category": metadata_text(metadata.get("category")) or None,
         "happened_at": begins,
-        "expires_at": _moment(metadata.get("valid_until"), end=True),
+        "expires_at": moment_of(metadata.get("valid_until"), end=True),
         "source": "index",
         "origin": "file",
         "kind": "chunk",
@@ -330,16 +375,6 @@ def chunk_records(
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]
-
-
-def _moment(value: object, *, end: bool = False) -> datetime | None:
-    """A time of the front matter in UTC, if it has none of its own; a day is its beginning, or with `end` its end."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=value.tzinfo or UTC)
-    if isinstance(value, date):
-        day = datetime(value.year, value.month, value.day, tzinfo=UTC)
-        return day + timedelta(days=1) if end and value < date.max else day
-    return None
 
 
 def _carry_over(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> list[Record]:
@@ -378,7 +413,7 @@ def _changes(path: str, state: FileState | None, before: Iterable[Record], after
 def chunk_changes(before: Iterable[Record], after: Sequence[Record]) -> list[Change]:
     """Store the new chunks of a file, and forget the old ones."""
     remaining = {record.id for record in after}
-    forgotten = [Forget(record.id, purge=True) for record in before if record.id not in remaining]
+    forgotten = [Forget(record.id, purge=True, writer=WRITER) for record in before if record.id not in remaining]
     return [*map(Put, after), *forgotten]
 
 

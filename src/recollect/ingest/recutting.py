@@ -11,9 +11,10 @@ from typing import Any
 from recollect.ingest import documents
 from recollect.ingest.discovery import NotAFile, read_file
 from recollect.ingest.folder import MISSING, UNREAD, IndexOptions, chunk_changes, chunk_records
+from recollect.ingest.forgetting import without_forgotten
 from recollect.ingest.readers import Unreadable
 from recollect.ingest.readers.worker import Worker
-from recollect.types import Change, Files, FileState, Put, Record, SetFileState, SetFolderOptions
+from recollect.types import Change, Files, FileState, Put, Record, SetFileState, SetFolderOptions, Store
 
 FIELD = "rules"
 FIRST = 1  # the rules of folders that were indexed before this was recorded
@@ -42,28 +43,28 @@ def outdated(files: Files) -> dict[str, int]:
     return {root: count for root, count in counts.items() if count}
 
 
-def recut(files: Files, root: str) -> list[Change]:
+def recut(store: Store, root: str) -> list[Change]:
     """The changes that cut all files of a folder by the present rules. They belong into one transaction.
 
     A file whose content has changed is left to the next `index`, which cuts it by the present rules. One that cannot
     be read now is marked, so that the next `index` reads it.
     """
-    changes: list[Change] = []
+    files, changes = store.files, list[Change]()
     with Worker() as worker:
         for path, state in sorted(files.known(root).items()):
-            changes += _recut_file(files, path, state, worker)
+            changes += _recut_file(store, path, state, worker)
     for folder, options in files.roots().items():
         if options is not None and Path(folder).is_relative_to(root):
             changes.append(SetFolderOptions(folder, {**options, FIELD: documents.RULES}))
     return changes
 
 
-def _recut_file(files: Files, path: str, state: FileState, worker: Worker) -> list[Change]:
+def _recut_file(store: Store, path: str, state: FileState, worker: Worker) -> list[Change]:
     try:
         content, _ = read_file(path)
     except (OSError, NotAFile):
         return [] if state.mtime_ns == MISSING else [SetFileState(path, replace(state, mtime_ns=UNREAD))]
-    before = files.chunks(path)
+    before, forgotten = store.files.chunks(path), store.files.chunks(path, forgotten=True)
     if not before or FileState.digest_of(content) != state.content_digest:
         return []
     try:
@@ -71,8 +72,9 @@ def _recut_file(files: Files, path: str, state: FileState, worker: Worker) -> li
     except Unreadable:
         return [SetFileState(path, replace(state, mtime_ns=UNREAD))]
     options = IndexOptions(before[0].scope, before[0].tags)
-    after = chunk_records(path, document, options=options, before=before, key=files.chunk_key())
-    return _differences(before, after)
+    known = [*before, *forgotten]
+    after = chunk_records(path, document, options=options, before=known, key=store.files.chunk_key())
+    return _differences(before, without_forgotten(store, after, before, forgotten))
 
 
 def _differences(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:

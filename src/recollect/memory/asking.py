@@ -17,7 +17,7 @@ from recollect.types import Filter, Scope
 class SearchRequest:
     """What a query asks for: the text to search for, the filter, prefixes of words, and notes for the user.
 
-    `written` is the whole query, if it has operators.
+    `written` is the whole query, if it has operators. A query of fields alone has an empty text.
     """
 
     text: str
@@ -26,6 +26,11 @@ class SearchRequest:
     prefixes: tuple[str, ...] = ()
     period: Period | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_only_fields(self) -> bool:
+        """Whether the query narrows the filter and has no words to search for."""
+        return bool(self.written) and not self.text
 
 
 def read_query(
@@ -55,14 +60,13 @@ def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> Se
     for part in parsed.parts:
         reader.read(part)
     words = " ".join(reader.words)
-    if not words and not reader.where.phrases and not reader.values:
+    if not words and not reader.has_field:
         note = "an exclusion needs something to search for: the query is plain text"
         return SearchRequest(text, where, notes=(*parsed.notes, note))
     notes = (*parsed.notes, *reader.notes)
     if not reader.applied:
         return SearchRequest(text, where, notes=notes)
-    # Among filtered records, their values are all that there is to rank by.
-    return SearchRequest(words or " ".join(reader.values), reader.where, text, tuple(reader.prefixes), notes=notes)
+    return SearchRequest(words, reader.where, text, tuple(reader.prefixes), notes=notes)
 
 
 @dataclass(slots=True)
@@ -73,9 +77,9 @@ class _Reader:
     may_choose_user: bool
     words: list[str] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
-    values: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     applied: int = 0
+    has_field: bool = False
     _categories: tuple[str, ...] = ()
 
     def read(self, part: QueryPart) -> None:
@@ -97,7 +101,7 @@ class _Reader:
                     self.notes.append(f"{part.raw} is plain text: {reason}")
                     self.words.append(part.raw)
                     return
-                self.values.append(part.value)
+                self.has_field = True
             case _:
                 self.words.append(part.value)
                 return

@@ -25,7 +25,7 @@ from recollect.models.embedders import is_self_contained
 from recollect.models.rerankers import RERANKERS, WIDTH, is_ready, passage
 from recollect.options import FILTERS, SEARCH, described
 from recollect.pipeline import Pipeline, described_error
-from recollect.sources.local import HydeSource, KeywordSource, Spelling, VectorSource
+from recollect.sources.local import HydeSource, KeywordSource, ListSource, Spelling, VectorSource
 from recollect.stages import Rerank, RerankScores, order
 from recollect.stores import exists, open_store
 from recollect.types import ExternalQuery, Notes, Query, Record, Reranker, Scope, Source, Store, Work
@@ -71,6 +71,8 @@ def assemble(
 ) -> tuple[Pipeline, Query]:
     """The query of a request, and the pipeline that answers it."""
     where = request.where
+    if request.has_only_fields:  # there is nothing to be confident about
+        search = replace(search, min_confidence=0.0, rerank=False)
     deadline = None if search.budget_ms is None else time.monotonic() + search.budget_ms / 1000
     weights = search.weights() | {source.name: source.weight for source in memory.settings.sources}
     query = Query(
@@ -81,6 +83,8 @@ def assemble(
     store = memory.store.within(where.scope)
     embeddings = memory.embeddings.within(store.spaces, memory.caller)
     sources, absent = _sources(memory, store, embeddings, search)
+    if request.has_only_fields:
+        sources, absent = [ListSource(store.records, store.keywords.analyzer)], ()
     if sources and not any(weights.get(source.name, 1.0) for source in sources):
         query = replace(query, notes=(*query.notes, "every source has the weight 0, so nothing is found"))
     rerank = None

@@ -89,8 +89,8 @@ def indexed_folders(
 ) -> Iterator[tuple[Sequence[str], IndexOptions | str]]:
     """These paths, by default all folders, with the options of the nearest indexed folder, or why they cannot be used.
 
-    A folder that contains others with different options is skipped: one set of options would give their chunks
-    another scope. `new` folders have default options.
+    A folder is skipped if its options would change what belongs to an indexed folder inside it. `new` folders have
+    default options.
     """
     roots = memory.store.files.roots()
     for path in paths or dict.fromkeys([*new, *roots]):
@@ -106,8 +106,13 @@ def indexed_folders(
             yield [path], UNKNOWN_OPTIONS
         else:
             chosen = IndexOptions.from_dict(options)
-            mixed = any(other is None or IndexOptions.from_dict(other) != chosen for other in inside)
+            mixed = any(other is None or _changes_inner(chosen, IndexOptions.from_dict(other)) for other in inside)
             yield [path], MIXED_OPTIONS if mixed else chosen
+
+
+def _changes_inner(options: IndexOptions, own: IndexOptions) -> bool:
+    """Whether a run with these options gives the files of an inner folder other options than its own."""
+    return options.inside(own, options) != own
 
 
 def _index(
@@ -117,15 +122,23 @@ def _index(
     before, refused = store.files.roots(), dict[str, str]()
     for tags, roots in _by_tags(resolve_roots(paths, force=options.force), options.tags, before).items():
         tagged = replace(options, tags=tags)
-        run = IndexRun(roots, store.files, tagged, report)
+        run = IndexRun(roots, store, tagged, report)
         for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
             if not report.dry_run:
                 _apply(store, [step for step in batch if step.path not in refused], refused)
         if not report.dry_run:
-            fields = {root: kept_fields(before.get(str(root))) | {FIELD: rules_after(before, root)} for root in roots}
-            store.records.apply([[SetFolderOptions(str(root), tagged.as_dict() | fields[root]) for root in roots]])
+            store.records.apply([[_new_options(root, tagged, before) for root in roots]])
     for path, reason in refused.items():
         report.fail(path, reason)
+
+
+def _new_options(root: Path, options: IndexOptions, before: Mapping[str, Mapping[str, Any] | None]) -> SetFolderOptions:
+    """The options to store with a folder: those of the run, or its own if the run was over a part of it."""
+    stored = before.get(str(root))
+    patterns = [list(options.include), list(options.exclude)]
+    is_part = any(patterns) and stored and [stored["include"], stored["exclude"]] != patterns
+    fields = IndexOptions.from_dict(stored).as_dict() if stored and is_part else options.as_dict()
+    return SetFolderOptions(str(root), fields | kept_fields(stored) | {FIELD: rules_after(before, root)})
 
 
 def _by_tags(

@@ -80,14 +80,14 @@ class NewChunks:
 
     def prepare(self, memory: Memory, progress: Progress | None) -> int:
         """Compute and store what the switch needs; return how many vectors were computed. Answers stay the same."""
-        files = memory.store.files
-        folders = outdated(files) if memory.embeddings.configured else ()
-        return sum(_embed_ahead(memory, recut(files, root), progress) for root in folders)
+        store = memory.store
+        folders = outdated(store.files) if memory.embeddings.configured else ()
+        return sum(_embed_ahead(memory, recut(store, root), progress) for root in folders)
 
     def switch(self, memory: Memory, progress: Progress | None) -> None:
         """Let the new one answer. What was added since `prepare` is computed first."""
         for root in outdated(memory.store.files):
-            changes = recut(memory.store.files, root)
+            changes = recut(memory.store, root)
             _embed_ahead(memory, changes, progress)
             memory.store.records.apply([changes])
 

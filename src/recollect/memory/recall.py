@@ -34,7 +34,11 @@ NOTHING = "Nothing in memory answers this."
 NOT_SEARCHED = "Not searched, because of their origin: {count:,} of its records."
 CLOSEST = "The closest record is probably unrelated: {name} (id {id}, confidence {confidence:.2f})."
 
-STALE = {"changed": "the file has changed since", "missing": "the file is gone"}
+STALE = {
+    "changed": "the file has changed since",
+    "missing": "the file is gone",
+    "unreadable": "the file cannot be read now",
+}
 
 _TITLE_TOKENS = 24
 _NAME_CHARACTERS = 96  # of an id or a path in an entry; the citation has all of it

@@ -122,6 +122,8 @@ def remove(memory: Memory, path: str) -> IndexedFolder:
 
 def rename(memory: Memory, old: str, new: str) -> IndexedFolder:
     """Let an indexed folder have a new path, with all its files and chunks. Nothing is read or embedded again."""
+    from recollect.ingest.forgetting import stay_forgotten  # as above
+
     store = memory.store
     root, options = _known(store, old)
     place, states = _absolute(new), store.files.known(root)
@@ -144,6 +146,7 @@ def rename(memory: Memory, old: str, new: str) -> IndexedFolder:
     for file, state in states.items():
         there = replace(state, path=moved(file), root=moved(state.root))
         changes += [Put(replace(chunk, path=there.path)) for chunk in store.files.chunks(file)]
+        changes += stay_forgotten(store.files.chunks(file, forgotten=True), (), there.path)
         changes.append(SetFileState(there.path, there))
     store.records.apply([changes])  # in one transaction: if it is interrupted, it can be repeated
     return _folder(store, place, options or {})

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recollect.fusion import METHODS
+from recollect.stages import TIME_WEIGHT
 from recollect.types import Answer, Event, Record, Result, Scope, Trace
 from recollect.types.records import short_id, short_ids
 
@@ -165,7 +166,7 @@ def _reason(stage: str, factor: float, up: bool) -> str:
         case "decay" if not up and factor < 1:
             return "it is old"
         case "time" if up:
-            return "it is of the time that the query names"
+            return f"it is {'of' if factor >= 1 + TIME_WEIGHT else 'near'} the time that the query names"
         case "importance" if (factor > 1) == up and factor != 1:
             return "it is important" if up else "it is less important"
         case "files" if (factor > 1) == up and factor != 1:

@@ -1,4 +1,7 @@
-"""The built-in retrievers: by keyword, by vector, and by the vector of a hypothetical answer (HyDE)."""
+"""The built-in retrievers: by keyword, by vector, and by the vector of a hypothetical answer (HyDE).
+
+A query that has only fields gets a list of what they leave, newest first.
+"""
 
 import math
 import re
@@ -14,9 +17,10 @@ from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
 from recollect.frequencies import idf, shares
 from recollect.fusion import METHODS
+from recollect.querylang import contained
 from recollect.ranking import TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
-from recollect.types import ActiveSpace, KeywordIndex, Query, RankedList, Record, Vector
+from recollect.types import ActiveSpace, Hit, KeywordIndex, Query, RankedList, Record, Records, Vector
 
 COVERED = 0.2
 """Share of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
@@ -261,6 +265,28 @@ class HydeSource:
         ranked, texts = _nearest(serving, vector, query)
         trust = _legibility(serving, query, texts)
         return replace(ranked, trust=trust, warnings=warnings, excerpt=_beginning)
+
+
+@dataclass(frozen=True, slots=True)
+class ListSource:
+    """Lists the records that pass the filter, newest first: a query of fields alone has no words to rank by."""
+
+    records: Records
+    analyzer: Analyzer
+    name: str = "list"
+    bounded: bool = False
+    timeout: float | None = None
+
+    def search(self, query: Query) -> RankedList:
+        where, listed, offset = query.filter, list[Record](), 0
+        while len(listed) < query.depth and (page := self.records.list(where, limit=query.depth, offset=offset)):
+            query.check()
+            offset += len(page)
+            listed += [one for one in page if not any(contained(where.without, one.title, one.text, self.analyzer))]
+        # One score a rank: the methods of fusion and the stages after it read scores.
+        ranked = enumerate(listed[: query.depth], 1)
+        hits = [Hit(one.id, 1 / rank, record=one, text_hash=one.text_hash) for rank, one in ranked]
+        return RankedList(self.name, hits, excerpt=_beginning)
 
 
 def _is_remote(serving: ActiveSpace) -> bool:

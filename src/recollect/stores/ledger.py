@@ -310,7 +310,9 @@ def _forget(table: Table, change: Forget) -> None:
     table.hide(row := table.row(change.id))
     if change.purge:
         table.erase(row)
-    table.note(change.id, "purge" if change.purge else "forget", change.writer.as_detail())
+    # The purge of a chunk always names its writer: indexing brings back what it has purged, and not what the user has.
+    named = {"origin": change.writer.origin} if change.purge and stored.record.kind == "chunk" else {}
+    table.note(change.id, "purge" if change.purge else "forget", named | change.writer.as_detail())
 
 
 def _restore(table: Table, change: Restore) -> None:

@@ -16,7 +16,7 @@ from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
 from recollect.stores.lance.updater import TableState, TableUpdater
 from recollect.stores.lance.vectors import LanceVectors
-from recollect.stores.sqlite import SqliteKind, SqliteStore
+from recollect.stores.sqlite import SqliteKind, SqliteStore, is_there
 from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.index import state_of
 from recollect.stores.sqlite.rows import Connection
@@ -101,7 +101,7 @@ class LanceKind(StoreKind):
         return LanceStore(place, language=language, read_only=read_only)
 
     def exists(self, place: str) -> bool:
-        return parse_url(place).truth.exists()
+        return is_there(parse_url(place).truth)
 
     def truth(self, place: str) -> Path:
         return parse_url(place).truth

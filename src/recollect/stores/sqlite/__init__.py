@@ -84,7 +84,7 @@ class SqliteKind(StoreKind):
         return SqliteStore(place, language=language, read_only=read_only)
 
     def exists(self, place: str) -> bool:
-        return local_path(place).exists()  # an empty file, too: opening it says what may have happened
+        return is_there(local_path(place))
 
     def absolute(self, place: str) -> str:
         return place if "://" in place else str(local_path(place).absolute())
@@ -114,12 +114,24 @@ class SqliteKind(StoreKind):
         from recollect.stores.sqlite import health
 
         if examination.place != ":memory:":
-            return health.examine(check, local_path(examination.place), examination)
+            path = local_path(examination.place)
+            if check in ("store", "disk"):
+                is_there(path)  # an error for a folder without access
+            return health.examine(check, path, examination)
         if check == "store":
             return [Finding("store", "note", "in memory only: there is nothing to check")]
         if check == "disk":
             return []
         raise NotExamined("it is in memory only")
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file is there, also an empty one: opening it says what may have happened."""
+    try:
+        return path.exists()
+    except OSError as error:  # a folder without access
+        message = f"{path} cannot be opened: {error.strerror or error}"
+        raise StoreError(message, hint="check the permissions of its folder, or name another store") from error
 
 
 def local_path(place: str | Path) -> Path:

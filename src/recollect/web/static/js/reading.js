@@ -64,7 +64,8 @@ export async function note(app, record, matched = []) {
     };
     const old = freshness && freshness !== "fresh"
       ? h("p", { class: "note" }, { changed: "The file has changed since it was indexed.",
-        missing: "The file is no longer there; this is what was indexed." }[freshness] ?? freshness) : null;
+        missing: "The file is no longer there; this is what was indexed.",
+        unreadable: "The file cannot be read now; this is what was indexed." }[freshness] ?? freshness) : null;
     return [old, h("div", { class: "record-text prose", dir: "auto" }, rendered(nodes, { lines, matched, image }))];
   } catch (error) {
     return h("p", { class: "note" }, [error.message, error.hint].filter(Boolean).join(" "));

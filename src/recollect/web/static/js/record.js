@@ -25,6 +25,7 @@ const LONGEST_LINE = 2000;
 const FRESHNESS = {
   changed: "The file has changed since it was indexed: the lines may have moved. Index again to follow it.",
   missing: "The file is no longer there; this is what was indexed of it.",
+  unreadable: "The file cannot be read now; this is what was indexed of it.",
   unknown: "The file was not indexed on this machine, so it is not known whether it has changed.",
 };
 

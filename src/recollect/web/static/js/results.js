@@ -73,8 +73,8 @@ function where(result) {
     h("span", { class: result.path ? "place mono" : "place", title: result.path }, h("bdi", null, placeOf(result))),
     h("time", { class: "age", datetime: timeOf(result), title: timeOf(result) }, age(timeOf(result))),
     h("span", { class: "short-id mono", title: `The id for commands: ${result.id}` }, h("bdi", null, clip(result.short_id))),
-    fresh ? h("span", { class: "badge warn" }, { changed: "file changed", missing: "file missing" }[result.freshness]
-      ?? result.freshness) : null,
+    fresh ? h("span", { class: "badge warn" }, { changed: "file changed", missing: "file missing",
+      unreadable: "file cannot be read" }[result.freshness] ?? result.freshness) : null,
     result.superseded_by ? h("span", { class: "badge" }, "superseded") : null,
   ];
 }
