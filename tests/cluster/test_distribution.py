@@ -125,7 +125,8 @@ def test_new_records_of_one_user_take_ten_commands(
         other.add("warm up", user=USERS[0])
         remote.clear()
         other.add_many([{"text": f"heron number {number}", "user": USERS[0]} for number in range(count)])
-        assert len([command for command in remote if command.startswith("issuing")]) <= 10
+        issued = [command for command in remote if command.startswith("issuing")]
+        assert len(issued) <= 10, "\n".join(issued)
         assert other.status()["vectors"]["without"] == 0
 
 

@@ -42,7 +42,7 @@ def save_vectors(
     With `ahead`, vectors of other texts are saved, too: their records will be stored.
     """
     values = dict(vectors)
-    owners = owners_of(connection, list(values), scopes)
+    owners = owners_of(connection, list(values), scopes) if values else []
     if ahead:
         owners += [(UNOWNED_SCOPE, passage) for passage in set(values) - {passage for _, passage in owners}]
     if not owners:
