@@ -10,12 +10,14 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from recollect import Memory
 from recollect.config import Settings
+from recollect.stores.sqlite.index import COLD_ROWS
 from recollect.types import Scope
 from recollect.web import workers as lanes
 from recollect.web.access import Caller, Tokens
@@ -252,6 +254,19 @@ def test_dead_worker_is_replaced_and_none_is_left_behind(home):
     assert server.end() == 0
     assert "Traceback" not in "".join(server.errors)
     until(lambda: [one for one in started[1:] if Path(f"/proc/{one}").exists()], lambda left: not left)
+
+
+def test_worker_is_ready_when_its_index_is_up_to_date(tmp_path):
+    """The first request that it computes does not spend its time on indexing."""
+    store = tmp_path / "memory.db"
+    with Memory.open(store, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many({"text": f"heron {number}"} for number in range(COLD_ROWS))
+    started = lanes.Workers(partial(Memory.open, store, embedder="hashing:64", settings=Settings()))
+    process, connection = started._take()
+    try:
+        assert (tmp_path / "memory.db-index" / "manifest.json").exists()
+    finally:
+        lanes._end(process, connection)
 
 
 @pytest.mark.torture

@@ -148,6 +148,8 @@ def _main(connection: Connection, reopen: Callable[[], Memory]) -> None:
         os.nice(NICENESS)
     try:
         memory = reopen()
+        with contextlib.suppress(RecollectError):  # a request that needs the index raises it again
+            memory.store.keywords.catch_up()  # here, because the time limit of the first request does not count yet
     except Exception as error:  # noqa: BLE001  (the edge of a process)
         connection.send(_public(error))
         return
