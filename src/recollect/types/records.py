@@ -339,6 +339,7 @@ class MarkUndo:
 
     id: str
     seq: int
+    writer: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,11 +78,14 @@ class Workers:
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def call(self, scope: Scope, job: Job[Made], work: Work) -> Made:
-        """The result of a job, computed in another process. Cancelling `work` cancels the job."""
+    def call(self, caller: tuple[Scope, str | None], job: Job[Made], work: Work) -> Made:
+        """The result of a job for the scope and the name of a caller, computed in another process.
+
+        Cancelling `work` cancels the job.
+        """
         process, connection = self._take()
         try:
-            connection.send((scope, *job))
+            connection.send((*caller, *job))
             deadline = time.monotonic() + work.seconds + GRACE_SECONDS
             while not connection.poll(LOOK_SECONDS):
                 if work.cancelled and deadline > (soon := time.monotonic() + GRACE_SECONDS):
@@ -156,11 +159,11 @@ def _main(connection: Connection, reopen: Callable[[], Memory]) -> None:
     with memory, contextlib.suppress(EOFError, OSError):
         connection.send(None)
         while connection.poll(IDLE_SECONDS):
-            scope, make, function, arguments = connection.recv()
+            scope, author, make, function, arguments = connection.recv()
             work = make()
             answer: tuple[Any, Exception | None]
             try:
-                answer = function(memory.within(scope), work, *arguments), None
+                answer = function(memory.within(scope).written_by(author), work, *arguments), None
             except Exception as error:  # noqa: BLE001  (the edge of a process)
                 answer = None, _public(error)
             connection.send(answer)
@@ -323,7 +326,7 @@ class Lanes:
         def compute(work: Work) -> Made:
             if workers is None or scope is None:
                 return function(asker.memory, work, *arguments)
-            return workers.call(scope, job, work)
+            return workers.call((scope, asker.memory.provenance.author), job, work)
 
         return await (self.owner if scope is None else lane).run(request, scope, make, compute)
 
