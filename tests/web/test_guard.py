@@ -179,7 +179,7 @@ SITE = "https://app.example.com"
 def test_allowed_site_may_send_requests(opened):
     """Preflight and requests are answered, and only this site may read the answers."""
     asks = {"Origin": SITE, "Access-Control-Request-Method": "POST",
-            "Access-Control-Request-Headers": "authorization,content-type"}  # fmt: skip
+            "Access-Control-Request-Headers": "authorization,content-type,mcp-method,mcp-name"}  # fmt: skip
     client = opened.client()
     before = client.options("/v1/search", headers=asks)
     assert before.status_code == 200

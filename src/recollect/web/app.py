@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. The token decides the caller and its scope; a request that names another scope is refused."""
 
-MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")  # of MCP clients, which CORS allows
+MCP_HEADERS = (  # headers of MCP clients, which CORS allows
+    "Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name", "Last-Event-ID",
+)  # fmt: skip
 MOST_SESSIONS = 1_000  # of MCP that one caller may have open
 
 _STATIC = str(files("recollect.web") / "static")
