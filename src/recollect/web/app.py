@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette import types as asgi
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -27,6 +27,7 @@ from recollect.memory import Memory
 from recollect.types import GLOBAL
 from recollect.web import evaluation_routes, operations, record_routes, responses
 from recollect.web.access import Access, Asker, Caller, Tokens
+from recollect.web.inputs import known_parameters
 from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics, is_loopback
 from recollect.web.workers import Lanes, Searches
 
@@ -91,7 +92,7 @@ def build(
     responses.install(app)
     routers = (record_routes.search_router, record_routes.router, evaluation_routes.router, operations.router)
     for router in routers:
-        app.include_router(router, responses=responses.DOCUMENTED)
+        app.include_router(router, dependencies=[Depends(known_parameters)], responses=responses.DOCUMENTED)
     app.include_router(operations.public)
     app.add_api_route("/", _page, methods=["GET", "HEAD"], include_in_schema=False)
     every = [route for router in (*routers, operations.public, app) for route in router.routes]
