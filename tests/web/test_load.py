@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import http.client
 import json
 import os
@@ -18,7 +20,7 @@ import pytest
 from recollect import Memory
 from recollect.config import Settings
 from recollect.stores.sqlite.index import COLD_ROWS
-from recollect.types import Scope
+from recollect.types import Scope, Work
 from recollect.web import workers as lanes
 from recollect.web.access import Caller, Tokens
 
@@ -267,6 +269,32 @@ def test_worker_is_ready_when_its_index_is_up_to_date(tmp_path):
         assert (tmp_path / "memory.db-index" / "manifest.json").exists()
     finally:
         lanes._end(process, connection)
+
+
+def test_error_of_cancelled_work_is_not_logged():
+    """Work that is cancelled twice, as when the server ends, may fail when nobody waits for it any more."""
+    begun, failing, logged = threading.Event(), threading.Event(), []
+
+    def compute(_work):
+        begun.set()
+        failing.wait(10)
+        raise ValueError
+
+    async def cancel_twice():
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context))
+        lane = lanes.Lane(1, 1, 1, 10.0)
+        task = asyncio.ensure_future(lane._in_turn(None, Work, compute))
+        await asyncio.to_thread(begun.wait)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([task])
+        failing.set()
+        await asyncio.to_thread(lane.close)
+
+    asyncio.run(cancel_twice())
+    gc.collect()
+    assert not logged
 
 
 @pytest.mark.torture

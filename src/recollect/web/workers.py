@@ -278,12 +278,13 @@ class Lane:
             work = make()
             self._works.add(work)
             future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, compute, work)
+            # An error is read here, too: if nobody waits for it any more, asyncio would log it.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError:  # the thread holds its place until it has noticed
                 work.cancel()
                 await asyncio.wait([future])
-                future.exception()  # nobody reads it
                 raise
             finally:
                 self._works.discard(work)
