@@ -103,7 +103,7 @@ def build(
 
 
 def _page() -> FileResponse:
-    return FileResponse(f"{_STATIC}/index.html", media_type="text/html", headers={"Cache-Control": "no-cache"})
+    return FileResponse(f"{_STATIC}/index.html", media_type="text/html")
 
 
 @dataclass(slots=True)
