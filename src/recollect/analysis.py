@@ -208,23 +208,32 @@ class _Chunks(dict[str, bytes]):
                 entry = _ENTRY.pack(self._spell(_stem(self._language, chunk)[:MAX_TERM]), crc32(chunk.encode()), has)
             else:
                 entry = self[chunk.lower()]
+        elif len(chunk) > LONGEST_CACHED and chunk.isascii() and (words := _ASCII_WORDS.findall(chunk)) != [chunk]:
+            entry = b"".join([self[word] for word in words])  # many words, such as a table without spaces
         else:
-            terms: list[tuple[int, int]] = []
-            for match in _words(chunk):
-                if match.lastgroup == "run":
-                    found = tuple((gram[0], False) for gram in _grams(match.group(), 0))
-                else:
-                    found = _terms.__wrapped__(self._language, match.group())  # what is cached here need not be there
-                terms += [(self._spell(term), TERM if stop else TERM | CONTENT) for term, stop in found]
-            words = [(word, WORD) for word in word_hashes(chunk)]
-            pairs = zip_longest(terms, words, fillvalue=(0, 0))
-            entry = b"".join([_ENTRY.pack(term, word, has | also) for (term, has), (word, also) in pairs])
+            entry = self._entry(chunk)
         if len(chunk) <= LONGEST_CACHED:
             if len(self) >= CACHED_CHUNKS:  # the newest go: frequent words came early
                 for _ in range(CACHED_CHUNKS // 10):
                     self.popitem()
             self[chunk] = entry
         return entry
+
+    def _entry(self, chunk: str) -> bytes:
+        """The entries of any chunk."""
+        terms: list[tuple[int, int]] = []
+        for match in _words(chunk):
+            word = match.group()
+            if match.lastgroup == "run":
+                found = tuple((gram[0], False) for gram in _grams(word, 0))
+            elif len(word) <= LONGEST_CACHED < len(chunk):
+                found = _terms(self._language, word)
+            else:  # the chunk is cached as a whole, or the word rarely repeats
+                found = _terms.__wrapped__(self._language, word)
+            terms += [(self._spell(term), TERM if stop else TERM | CONTENT) for term, stop in found]
+        words = [(word, WORD) for word in word_hashes(chunk)]
+        pairs = zip_longest(terms, words, fillvalue=(0, 0))
+        return b"".join([_ENTRY.pack(term, word, has | also) for (term, has), (word, also) in pairs])
 
     def _spell(self, term: str) -> int:
         """The hash of a term, which is then known by it."""

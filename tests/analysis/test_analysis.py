@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -395,6 +396,32 @@ def test_hashes_stay_right_when_the_cache_is_full(monkeypatch):
     monkeypatch.setattr(analysis, "CACHED_CHUNKS", 3)
     text = "one two three four five six seven one two three"
     assert ENGLISH.hashed(text) == ENGLISH.hashed(text) == reference(text)
+
+
+def test_words_of_a_long_chunk_are_cached(monkeypatch):
+    """A text without spaces is analysed about as fast as one with spaces, and gives the same."""
+    monkeypatch.setattr(analysis, "_chunks", cache(analysis._Chunks))
+    plain, accented = "|heron|kite" * 1_000, "|heron|käfer" * 1_000
+    analysis._terms.cache_clear()
+    terms_of_both = ENGLISH.hashed(plain), ENGLISH.hashed(accented)
+    assert set(analysis._chunks("english")) == {"heron", "kite"}
+    assert analysis._terms.cache_info().misses == 2
+    assert terms_of_both == (reference(plain), reference(accented))
+
+
+@MANY
+@given(
+    words=st.sampled_from([AWKWARD, [word for word in AWKWARD if word.isascii()]]).flatmap(
+        lambda some: st.lists(st.sampled_from(some), min_size=8, max_size=16)
+    ),
+    joint=st.sampled_from('|,;="(*~#+-'),
+)
+def test_hashes_of_a_long_chunk_are_those_of_the_terms(words, joint):
+    """Whatever stands between its words; the words of phrases are the same, too."""
+    text = joint.join(word for word in words if not word.isspace())
+    assert ENGLISH.hashed(text) == reference(text)
+    hashes = [word for _, word, has in analysis._ENTRY.iter_unpack(ENGLISH.packed(text)) if has & analysis.WORD]
+    assert not text.isascii() or hashes == word_hashes(text)
 
 
 def test_hash_of_a_term_never_changes():

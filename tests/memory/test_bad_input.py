@@ -45,6 +45,8 @@ BAD_RECORDS: dict[str, dict[str, Any]] = {
     "tags of bytes": {"tags": b"red"},
     "empty id": {"id": ""},
     "blank id": {"id": " "},
+    "id that an address cannot name": {"id": "."},
+    "id of the folder above": {"id": ".."},
     "title of a number": {"title": 7},
     "category of a list": {"category": ["work"]},
     "category of a number": {"category": 7},

@@ -3,8 +3,9 @@
 import pytest
 
 from recollect.errors import AmbiguousId, UnknownRecord
-from recollect.types import Scope
-from recollect.types.records import new_id, short_id, short_ids
+from recollect.memory.shapes import name_of
+from recollect.types import Record, Scope
+from recollect.types.records import first_words, new_id, short_id, short_ids
 
 ONE, TWO = "019a8f00112200000000aaaabbbbcccc", "019a8f00112200000000aaaabbbbdddd"
 
@@ -22,6 +23,14 @@ def test_short_ids_that_are_shown_together_differ():
     same = ["1" * 16 + "0000" + "5" * 8, "1" * 16 + "1111" + "5" * 8]
     assert short_ids([*same, ONE]) == {same[0]: "0000" + "5" * 8, same[1]: "1111" + "5" * 8, ONE: "bbbbcccc"}
     assert short_ids([ONE, ONE]) == {ONE: "bbbbcccc"}
+
+
+def test_name_of_a_text_without_spaces_is_its_beginning():
+    """Whole words where they fit, else as many characters as do."""
+    assert name_of(Record("a", "梅" * 300), 10) == "梅" * 9 + "…"
+    assert name_of(Record("a", "x", title="https://example.com/a/b"), 10) == "https://e…"
+    assert name_of(Record("a", "The  spare\nkey is here."), 12) == "The spare …"
+    assert [first_words(text, 3) for text in ("", " ", "…", "abc", "a b", "abcd")] == ["", "", "…", "abc", "a b", "ab…"]
 
 
 @pytest.mark.parametrize("name", [ONE, "019a8f00112200000000aaaabbbbc", "bbbbcccc", "bbbbc", "aaaabbbbcccc"])

@@ -192,8 +192,24 @@ def test_agent_maintains_the_users_facts_and_history_names_it(memory: Memory) ->
     assert memory.history(fact.id)[-1].detail == {}
     mine = agent.add("the alarm code is 1111")
     agent.undo(mine.id)
-    (forget,) = (event for event in memory.history(mine.id) if event.action == "forget")
-    assert forget.detail.items() >= writer.items()
+    for event in memory.history(mine.id)[-2:]:
+        assert event.action in ("forget", "undo")
+        assert event.detail.items() >= writer.items()
+
+
+def test_history_names_who_edited_and_who_undid(memory: Memory) -> None:
+    """Both events of an undo name the writer, and so does the update of an edit and of a rollback."""
+    ada, bob = memory.written_by("ada"), memory.written_by("bob")
+    fact = ada.add("the door code is 1234")
+    bob.edit(fact.id, text="the door code is 4321")
+    ada.undo(fact.id)
+    assert [(event.action, event.detail.get("author")) for event in memory.history(fact.id)] == [
+        ("add", None), ("update", "bob"), ("update", "ada"), ("undo", "ada"),
+    ]  # fmt: skip
+    bob.edit(fact.id, text="the door code is 0000", author="bob")
+    ada.roll_back(author="bob", confirm=True)
+    assert memory.history(fact.id)[-1].detail.items() >= {"origin": "user", "author": "ada"}.items()
+    assert memory.require(fact.id).text == fact.text
 
 
 def test_recall_reads_trusted_origins_and_says_what_it_left_out(memory: Memory) -> None:

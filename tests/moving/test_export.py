@@ -18,6 +18,7 @@ import pytest
 from support import DOCS
 
 from recollect import Memory, moving
+from recollect.config import Settings
 from recollect.errors import FailedError, Forbidden, UsageError
 from recollect.moving import format as lines
 from recollect.moving.format import HEAD, Sum, dumped, from_object, to_line
@@ -223,6 +224,19 @@ def test_library_exports_and_imports(rich: Path, export: Path, open_memory: Any,
     with open_memory() as memory:
         assert memory.import_(export).added["record"] == 330
         assert memory.search("heron").results
+
+
+def test_undo_of_an_agent_is_imported_with_its_name(open_memory: Any, tmp_path: Path) -> None:
+    """The history names who undid, there too."""
+    memory = open_memory()
+    record = memory.add("The key is under the pot.")
+    memory.edit(record.id, title="Key")
+    memory.written_by("cook", origin="agent").undo(record.id)
+    moving.export(memory.store, tmp_path / "export.jsonl")
+    moving.import_(tmp_path / "other.db", tmp_path / "export.jsonl", trust=True)
+    with Memory.open(tmp_path / "other.db", embedder=None, settings=Settings()) as other:
+        last = other.history(record.id)[-1]
+        assert (last.action, last.detail["author"]) == ("undo", "cook")
 
 
 def test_other_files_are_not_overwritten(rich: Path, export: Path, tmp_path: Path) -> None:

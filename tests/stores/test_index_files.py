@@ -541,6 +541,20 @@ def test_reader_uses_the_files_that_others_write(open_store: Callable[..., Sqlit
     assert by_vector(reader, "x") == by_vector(writer, "x")
 
 
+def test_index_of_one_long_text_is_written(open_store: Callable[..., SqliteStore], path: Path) -> None:
+    """So the next process need not analyse it again; a short text stays in memory."""
+    store = open_store()
+    add(store, 1)
+    search(store)
+    assert not Path(f"{path}-index").exists()
+    store.records.apply([[Put(Record("long", "heron " * (index.COLD_BYTES // 6 + 1)))]])
+    by_words(store, "heron")
+    with open_store()._database.read() as connection:
+        manifest_read = manifest.Folder(Path(f"{path}-index")).read()
+        assert manifest_read is not None
+        assert manifest_read.seq == index.state_of(connection).seq
+
+
 def test_views_of_earlier_changes_are_released(open_store: Callable[..., SqliteStore]) -> None:
     """A view may hold arrays of a million records, and a search after each add makes a new one."""
     store, views = open_store(), list[weakref.ref[View]]()

@@ -11,7 +11,7 @@ import time
 import pytest
 from support.timing import within
 
-from recollect.web.middleware import MOST_BYTES
+from recollect.web.middleware import HEADERS, MOST_BYTES
 
 from .conftest import everything, head_and_body, refused
 
@@ -186,3 +186,12 @@ def test_invalid_http_is_answered_and_closed(server):
         answered = server.raw(said, patience=1)
         assert not answered or answered.split()[1] in (b"400", b"403", b"505")
     assert server.client().get("/healthz").json() == {"status": "ok"}
+
+
+def test_invalid_http_is_answered_like_every_error(server):
+    """In JSON, with an id and the headers of every answer."""
+    status, headers, said = head_and_body(server.raw(b"GARBAGE\r\n\r\n"))
+    assert (status, said["error"]["code"], headers["connection"]) == (400, "usage", "close")
+    assert said["error"]["request_id"] == headers["x-request-id"]
+    assert headers.items() >= {name.lower(): value.lower() for name, value in HEADERS.items()}.items()
+    assert headers["cache-control"] == "no-store"

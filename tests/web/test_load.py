@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import http.client
 import json
 import os
@@ -10,13 +12,15 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.types import Scope
+from recollect.stores.sqlite.index import COLD_ROWS
+from recollect.types import Scope, Work
 from recollect.web import workers as lanes
 from recollect.web.access import Caller, Tokens
 
@@ -252,6 +256,45 @@ def test_dead_worker_is_replaced_and_none_is_left_behind(home):
     assert server.end() == 0
     assert "Traceback" not in "".join(server.errors)
     until(lambda: [one for one in started[1:] if Path(f"/proc/{one}").exists()], lambda left: not left)
+
+
+def test_worker_is_ready_when_its_index_is_up_to_date(tmp_path):
+    """The first request that it computes does not spend its time on indexing."""
+    store = tmp_path / "memory.db"
+    with Memory.open(store, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many({"text": f"heron {number}"} for number in range(COLD_ROWS))
+    started = lanes.Workers(partial(Memory.open, store, embedder="hashing:64", settings=Settings()))
+    process, connection = started._take()
+    try:
+        assert (tmp_path / "memory.db-index" / "manifest.json").exists()
+    finally:
+        lanes._end(process, connection)
+
+
+def test_error_of_cancelled_work_is_not_logged():
+    """Work that is cancelled twice, as when the server ends, may fail when nobody waits for it any more."""
+    begun, failing, logged = threading.Event(), threading.Event(), []
+
+    def compute(_work):
+        begun.set()
+        failing.wait(10)
+        raise ValueError
+
+    async def cancel_twice():
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context))
+        lane = lanes.Lane(1, 1, 1, 10.0)
+        task = asyncio.ensure_future(lane._in_turn(None, Work, compute))
+        await asyncio.to_thread(begun.wait)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([task])
+        failing.set()
+        await asyncio.to_thread(lane.close)
+
+    asyncio.run(cancel_twice())
+    gc.collect()
+    assert not logged
 
 
 @pytest.mark.torture

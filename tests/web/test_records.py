@@ -9,7 +9,7 @@ import pytest
 from .conftest import head_and_body, refused
 
 ODD_IDS = [
-    "a/b/c", "/etc/passwd", "a b", "ключ-🔑", "100%", "100%25", "a?b#c&d=e", "a+b", "..", "../../v1/status", "a\nb",
+    "a/b/c", "/etc/passwd", "a b", "ключ-🔑", "100%", "100%25", "a?b#c&d=e", "a+b", "...", "../../v1/status", "a\nb",
     "a\n", "\x01", '"quoted"', "'; DROP TABLE records; --", "x" * 1000, "{id}", "a//b", "a/", "history",
 ]  # fmt: skip
 
@@ -324,11 +324,28 @@ def test_records_are_listed_newest_first_in_pages(api, add):
     "query",
     ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=1e400", "limit=1.5", f"limit={'9' * 5000}", "offset=-1",
      "offset=99999999999999999999", "kind=outside", "superseded=perhaps", f"user={'x' * 1001}",
-     "&".join(["tag=a"] * 101)],
+     "&".join(["tag=a"] * 101), "tags=x", "limt=1"],
 )  # fmt: skip
 def test_invalid_list_request_is_refused(api, query):
     """With 422, and never more than the limit."""
     refused(api.get(f"/v1/records?{query}"), 422, "invalid")
+
+
+def test_unknown_parameter_is_refused_on_every_route(api, askers, add):
+    """Like an unknown field of a body, and only after the token was checked; all known ones are accepted."""
+    key = add("A heron stands in the reeds.")["id"]
+    for method, address in (
+        ("GET", "/v1/records"), ("GET", f"/v1/records/{key}"), ("DELETE", f"/v1/records/{key}"), ("GET", "/v1/status"),
+        ("GET", f"/v1/reading/{key}"), ("GET", f"/v1/related/{key}"), ("GET", f"/v1/history/{key}"),
+        ("GET", "/v1/facets"), ("GET", "/v1/changes"), ("POST", "/v1/search"), ("GET", "/metrics"),
+    ):  # fmt: skip
+        error = refused(api.request(method, f"{address}?nothing=1"), 422, "invalid")
+        assert "query.nothing" in error["message"]
+    assert api.get(f"/v1/records/{key}?user=").status_code == 200
+    assert api.get(f"/v1/related/{key}?limit=1&user=").status_code == 200
+    assert api.get("/v1/changes?after=0&wait=0").status_code == 200
+    assert api.get("/v1/records?limit=3&tag=a&any_scope=true").status_code == 200
+    refused(askers.server.client().get("/v1/records?nothing=1"), 401, "unauthorized")
 
 
 def test_invalid_time_in_a_list_request_is_refused(api):

@@ -2,13 +2,16 @@
 
 import base64
 import json
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from recollect.memory.conversations import StoredTurn
 from recollect.types import Scope
 from recollect.web.access import Caller, Tokens
-from recollect.web.rendering import TAGS, nodes
+from recollect.web.rendering import MOST_RENDERED, TAGS, nodes, turn_nodes
 
 HERONS = Path(__file__).parents[1] / "ingest" / "readers" / "files" / "chromium.pdf"
 
@@ -24,6 +27,42 @@ def test_blocks_have_their_lines_and_front_matter_is_left_out():
     assert table[0] == "table"
     assert table[2][0][2][0][2][0] == ["th", {"align": "right"}, ["a"]]
     assert code == ["pre", {"lines": [13, 15]}, [["code", {}, ["x = 1\n"]]]]
+
+
+@pytest.mark.parametrize("asked", [1, 500, 1_000])
+def test_of_a_long_text_only_the_part_around_a_line_is_rendered(asked):
+    """The rest is plain text, cut at the ends of lines, so that every line is shown once."""
+    text = "\n".join(f"- *{number:099}*" for number in range(1, 1_001))
+    blocks = nodes(text, 11, around=10 + asked)
+    rendered = next(block for block in blocks if block[0] == "ul")
+    assert rendered[1]["lines"][0] <= 10 + asked <= rendered[1]["lines"][1]
+    assert 0.4 * MOST_RENDERED < sum(len(item[2][0][2][0]) for item in rendered[2]) < MOST_RENDERED
+    assert [block[0] for block in blocks if block is not rendered] == ["pre"] * (2 if asked == 500 else 1)
+    spans = [block[1]["lines"] for block in blocks]
+    assert (spans[0][0], spans[-1][1]) == (11, 1_010)
+    assert all(first[1] + 1 == second[0] for first, second in pairwise(spans))
+
+
+def test_a_line_that_is_longer_than_what_is_rendered_is_cut():
+    """It has no line end to cut at."""
+    paragraph, rest = nodes("*a* " * MOST_RENDERED)
+    assert (paragraph[0], rest[0], rest[1]) == ("p", "pre", {"lines": [1, 1]})
+    assert len(rest[2][0]) == 3 * MOST_RENDERED
+
+
+def test_of_long_turns_the_nearest_are_rendered():
+    """The others are plain text: all turns of one answer share its limit."""
+    texts = ["*a* " * (MOST_RENDERED // 10) for _ in range(5)]
+    at = datetime(2026, 3, 14, tzinfo=UTC)
+    blocks, _ = turn_nodes([StoredTurn("user", at, text, (str(n),)) for n, text in enumerate(texts)], "2")
+    assert [block[0] for block in blocks if block[0] != "h4"] == ["pre", "p", "p", "pre", "pre"]
+
+
+def test_deeply_nested_emphasis_is_plain_text(api, add):
+    """The parser nests elements without a limit, and Python's stack has one."""
+    text = "*a " * 300 + "b* " * 300
+    reading = api.get(f"/v1/reading/{add(text)['id']}")
+    assert (reading.status_code, reading.json()["nodes"]) == (200, [["pre", {"lines": [1, 1]}, [text]]])
 
 
 def test_links_to_notes_name_their_files():

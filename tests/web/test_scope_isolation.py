@@ -261,7 +261,7 @@ def test_sequence_numbers_are_per_scope(askers) -> None:
     assert [(event["seq"], event["action"]) for event in events] == [
         (1, "add"), (2, "update"), (3, "update"), (4, "undo"),
     ]  # fmt: skip
-    assert events[-1]["detail"] == {"undoes": 2}
+    assert events[-1]["detail"] == {"undoes": 2, "origin": "user", "author": "ada"}
     refused(askers.ada.post("/v1/undo", json={"id": key, "seq": 2}), 409, "overtaken")
 
 

@@ -363,6 +363,9 @@ def test_rollback_shows_first_and_touches_own_records_only(home):
     assert bob.get(f"/v1/records/{theirs}").status_code == 200
     again = ada.post("/v1/rollback", json={**wanted, "confirm": True}).json()
     assert (again["done"], again["counts"]["forgotten"]) == (False, 0)
+    for key, action in ((false, "forget"), (good, "undo")):
+        last = ada.get(f"/v1/history/{key}").json()["events"][-1]
+        assert (last["action"], last["detail"]["author"]) == (action, "ada"), "the history names the token"
     assert ada.post("/v1/undo", json={"id": false}).json()["undone"] == "forget"
 
 

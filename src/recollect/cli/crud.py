@@ -6,7 +6,6 @@ import itertools
 import json
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from recollect.memory.shapes import event_dict, name_of, record_dict, record_dic
 from recollect.memory.validation import FIELDS, make_filter
 from recollect.options import ORIGINS
 from recollect.types import Record, now
-from recollect.types.records import short_id, short_ids
+from recollect.types.records import first_words, short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
@@ -318,7 +317,7 @@ def _print_listing(records: Sequence[Record], *, numbered: bool = False) -> None
     longest, digits = max(map(len, short.values()), default=0), len(str(len(records)))
     for number, record in enumerate(records, 1):
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
-        line = plain_text(textwrap.shorten(words, terminal.width() - 24, placeholder=" …"))
+        line = plain_text(first_words(words, terminal.width() - 24))
         place = f"{number:>{digits}}. " if numbered else ""
         key = place + click.style(short[record.id].ljust(longest), fg="cyan")
         origin = "" if record.origin in ("user", "file") else dim(f"  {record.origin}")

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import shlex
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +33,7 @@ from recollect.ingest.readers import EXTRA
 from recollect.ingest.service import Platform
 from recollect.network.addresses import offline
 from recollect.options import SCOPE_PARTS
+from recollect.types.records import first_words
 
 if TYPE_CHECKING:
     from recollect.ingest.facts import FactVerdict, Piece
@@ -447,4 +447,4 @@ def _print_fact(piece: Piece, verdict: FactVerdict) -> None:
 
 
 def _short(text: str, width: int = FACT_WIDTH) -> str:
-    return plain(textwrap.shorten(text, width))
+    return plain(first_words(text, width))

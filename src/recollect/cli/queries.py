@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -349,9 +348,10 @@ def _print_related(related: Related) -> None:
 
 
 def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:
+    from recollect.memory.shapes import name_of
+
     if verdict.record is not None:
-        name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
-        echo(click.style(plain_text(name), bold=True))
+        echo(click.style(plain_text(name_of(verdict.record, width() - 4)), bold=True))
         echo(dim(f"{MARGIN}{plain(verdict.record.id)}  {where(verdict.record)}".rstrip()))
     in_results = verdict.stage == "found"
     echo(click.style("found", fg="green") if in_results else click.style(f"lost at: {verdict.stage}", fg="yellow"))

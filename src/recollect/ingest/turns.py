@@ -6,13 +6,14 @@ function that reads the values of one file; `FORMATS` tells them apart by the fi
 
 import hashlib
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
+
+from recollect.types.records import first_words
 
 USER, ASSISTANT = "user", "assistant"
 SPEAKERS = {
@@ -363,7 +364,7 @@ def _title(given: object, turns: Sequence[Turn]) -> str:
     if isinstance(given, str) and given.strip():
         return " ".join(given.split())
     first = next((turn.text for turn in turns if turn.speaker == USER), turns[0].text if turns else "")
-    return textwrap.shorten(first[: TITLE_CHARACTERS * 10], TITLE_CHARACTERS, placeholder=" …") or "conversation"
+    return first_words(first[: TITLE_CHARACTERS * 10], TITLE_CHARACTERS) or "conversation"
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:

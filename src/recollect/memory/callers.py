@@ -117,20 +117,20 @@ class Rollback:
 def plan(memory: Writer, filters: Mapping[str, Any], *, purge: bool) -> Rollback:
     """What rolling back the records of these filters would change. `since` and `until` are when they were written."""
     records = _selected(memory, filters)
-    rolled_back = {record.id: record for record in records}
+    rolled_back, writer = {record.id: record for record in records}, memory.provenance
     forgotten, reverted, restored, groups = list[Record](), list[Record](), list[Record](), list[list[Change]]()
     for record in records:
         events = memory.store.records.history(record.id)
         changes: list[Change] = [ExpectUnchanged(record.id, events[-1].seq)]
         if earlier := _earlier(record, events, filters):
             reverted.append(earlier)
-            changes.append(Put(earlier, any_writer=True))
+            changes.append(Put(earlier, any_writer=True, writer=writer))
         else:
             old = list(_replaced_by(memory, record, events, rolled_back))
             forgotten.append(record)
             restored += [one for one, _ in old]
-            changes += [change for one, seq in old for change in (Restore(one.id), MarkUndo(one.id, seq))]
-            changes.append(Forget(record.id, purge, memory.provenance))
+            changes += [change for one, seq in old for change in (Restore(one.id), MarkUndo(one.id, seq, writer))]
+            changes.append(Forget(record.id, purge, writer))
         groups.append(changes)
     joined = tuple([change for group in groups[at : at + BATCH] for change in group]
                    for at in range(0, len(groups), BATCH))  # fmt: skip

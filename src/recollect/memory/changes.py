@@ -149,7 +149,7 @@ class Writer(Naming):
         claimed(values, self.provenance, self.caller)
         check_edit(old, values, self.provenance)
         unchanged = [ExpectUnchanged(event.id, event.seq) for event in last]
-        return self._store([[*unchanged, Put(replace(old, **values), any_writer=True)]])[0]
+        return self._store([[*unchanged, Put(replace(old, **values), any_writer=True, writer=self.provenance)]])[0]
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
@@ -209,7 +209,7 @@ class Writer(Naming):
             numbers = {} if self.caller is None else line_numbers(records, events, self.caller)
             if seq != (target.seq if self.caller is None else numbers.get(target.seq)):
                 raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
-        mark = MarkUndo(key, target.seq)
+        mark = MarkUndo(key, target.seq, self.provenance)
         changes = [change for change in self._reversal(target) if change != mark]
         self._store([[ExpectUnchanged(key, events[-1].seq), *changes, mark]])
         action = "supersede" if target.action == "supersedes" else target.action
@@ -326,7 +326,7 @@ class Writer(Naming):
             case "add":
                 return [Forget(key, writer=self.provenance)]
             case "update":
-                return [Put(replace(self._alive(key), **values_before(last)), any_writer=True)]
+                return [Put(replace(self._alive(key), **values_before(last)), any_writer=True, writer=self.provenance)]
             case "forget":
                 return [Restore(key, self._limit)]
             case "supersede":
@@ -343,12 +343,12 @@ class Writer(Naming):
         limit = self._limit
         if limit is not None and not limit.owns(self._alive(old).scope):
             raise Forbidden("the record that it superseded belongs to another scope and cannot be restored here")
-        changes: list[Change] = [Restore(old, limit), MarkUndo(old, seq)]
+        changes: list[Change] = [Restore(old, limit), MarkUndo(old, seq, self.provenance)]
         events = self._events(new)
         standing = _standing(events)
         made = [event.action for event in standing] == ["add", "supersedes"] and bool(standing[-1].detail.get("made"))
         if made and (limit is None or limit.owns(self._alive(new).scope)):
-            forget = Forget(new, writer=self.provenance), MarkUndo(new, standing[-1].seq)
+            forget = Forget(new, writer=self.provenance), MarkUndo(new, standing[-1].seq, self.provenance)
             return [ExpectUnchanged(new, events[-1].seq), *changes, *forget]
         return changes
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.fusion import METHODS
 from recollect.stages import TIME_WEIGHT
 from recollect.types import Answer, Event, Record, Result, Scope, Trace
-from recollect.types.records import short_id, short_ids
+from recollect.types.records import first_words, short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory.callers import Rollback
@@ -133,7 +132,7 @@ NAME_CHARACTERS = 100
 
 def name_of(record: Record, most: int = NAME_CHARACTERS) -> str:
     """The title of a record, or else its first words, in at most so many characters."""
-    return textwrap.shorten(record.title or record.text[: 4 * most], most, placeholder=" …")
+    return first_words(record.title or record.text[: 4 * most], most)
 
 
 def closest_dict(closest: Result | None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from recollect.types import KINDS, Answer, Filter, Provenance, Record, Scope, St
 from recollect.types.records import MOST_LINES, new_id
 
 MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a file, which `recollect index` splits
+UNADDRESSABLE = (".", "..")  # as ids: a browser and most HTTP clients remove these parts of an address
 
 # The arguments of `Memory.search` that say which records it may find; the others are search options.
 FILTER_ARGUMENTS = ("where", "scope", *SCOPE_PARTS, *FILTER_NAMES)
@@ -61,6 +62,8 @@ def _field(name: str, value: Any) -> Any:
         blank = needed and is_text(value)
         what = "must not be empty" if blank else f"must be {check.expected}, not {brief(value)}"
         raise UsageError(f"{name} {what}")
+    if name == "id" and value in UNADDRESSABLE:
+        raise UsageError(f"the id {value!r} cannot be part of an address", hint="choose another id, or none")
     if name == "text" and len(value) > MAX_TEXT:
         message = f"the text is longer than {MAX_TEXT:,} characters"
         raise UsageError(message, hint="split it, or index it as a file")

@@ -193,7 +193,7 @@ ACTIONS: Mapping[str, tuple[Mapping[str, Reader], Mapping[str, Reader]]] = {
     "forget": ({}, _WRITER),
     "purge": ({}, _WRITER),
     "restore": ({"undid": choice(("forget", "supersede"))}, {"by": name}),
-    "undo": ({"undoes": whole(1)}, {}),
+    "undo": ({"undoes": whole(1)}, _WRITER),
 }
 """Action → the fields of its detail that must be there, and those that may. `undo` reads these details."""
 

@@ -161,7 +161,7 @@ def apply(table: Table, change: Change) -> list[Record]:
             if table.last(change.id) != change.seq:
                 raise Overtaken(f"{change.id!r} was changed at the same time", hint="try again")
         case MarkUndo():
-            table.note(change.id, "undo", {"undoes": change.seq})
+            table.note(change.id, "undo", {"undoes": change.seq, **change.writer.as_detail()})
         case _:
             _set_state(table.connection, change)
     return []

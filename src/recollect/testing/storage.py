@@ -20,6 +20,7 @@ from recollect.types import (
     Forget,
     MarkIngested,
     MarkUndo,
+    Provenance,
     Put,
     Record,
     Restore,
@@ -264,6 +265,16 @@ class RecordsContract:
         apply(store, ExpectUnchanged("a", second), Put(Record("a", "one")), MarkUndo("a", second))
         assert [event.action for event in store.records.history("a")] == ["add", "update", "update", "undo"]
         assert store.records.history("a")[-1].detail == {"undoes": second}
+
+    def test_history_names_the_writer_of_a_change(self, store: Store) -> None:
+        """Of updates, supersessions, undone changes and forgotten records; the user's own changes name nobody."""
+        ada = Provenance("user", "ada")
+        apply(store, Put(Record("a", "one")), Put(Record("b", "two")))
+        apply(store, Put(Record("a", "other"), writer=ada), MarkUndo("a", 1, ada), Supersede("a", "b", writer=ada))
+        apply(store, Forget("a", writer=ada))
+        events = [(event.action, event.detail.get("author")) for event in store.records.history("a")]
+        named = [(action, "ada") for action in ("update", "undo", "supersede", "forget")]
+        assert events == [("add", None), *named]
 
     def test_history_only_grows_and_its_numbers_rise(self, store: Store) -> None:
         """Every change has a higher number than all before; failed and void changes have none."""

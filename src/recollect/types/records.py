@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +57,15 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
         shared = Counter(short.values())
         short = {key: short_id(key, length) if shared[name] > 1 else name for key, name in short.items()}
     return short
+
+
+def first_words(text: str, most: int) -> str:
+    """The first words of a text on one line, in at most so many characters. A first word that is longer is cut."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    words = textwrap.shorten(line, most, placeholder=" …")
+    return f"{line[: most - 1]}…" if words == "…" else words
 
 
 MOST_LINES = 2**31 - 1  # of a file
@@ -339,6 +349,7 @@ class MarkUndo:
 
     id: str
     seq: int
+    writer: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)

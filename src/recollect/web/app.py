@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette import types as asgi
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -27,6 +27,7 @@ from recollect.memory import Memory
 from recollect.types import GLOBAL
 from recollect.web import evaluation_routes, operations, record_routes, responses
 from recollect.web.access import Access, Caller, CallerMemory, Tokens
+from recollect.web.inputs import known_parameters
 from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics, is_loopback
 from recollect.web.workers import Lanes, Searches
 
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. The token decides the caller and its scope; a request that names another scope is refused."""
 
-MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")  # of MCP clients, which CORS allows
+MCP_HEADERS = (  # headers of MCP clients, which CORS allows
+    "Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name", "Last-Event-ID",
+)  # fmt: skip
 MOST_SESSIONS = 1_000  # of MCP that one caller may have open
 
 _STATIC = str(files("recollect.web") / "static")
@@ -89,7 +92,7 @@ def build(
     responses.install(app)
     routers = (record_routes.search_router, record_routes.router, evaluation_routes.router, operations.router)
     for router in routers:
-        app.include_router(router, responses=responses.DOCUMENTED)
+        app.include_router(router, dependencies=[Depends(known_parameters)], responses=responses.DOCUMENTED)
     app.include_router(operations.public)
     app.add_api_route("/", _page, methods=["GET", "HEAD"], include_in_schema=False)
     every = [route for router in (*routers, operations.public, app) for route in router.routes]
@@ -100,7 +103,7 @@ def build(
 
 
 def _page() -> FileResponse:
-    return FileResponse(f"{_STATIC}/index.html", media_type="text/html", headers={"Cache-Control": "no-cache"})
+    return FileResponse(f"{_STATIC}/index.html", media_type="text/html")
 
 
 @dataclass(slots=True)

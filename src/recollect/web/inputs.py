@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field, create_model
 
@@ -62,6 +63,17 @@ def _allowed(*, writes: bool = False, owns: bool = False) -> Any:
 Writes = Annotated[CallerMemory, _allowed(writes=True)]
 Owns = Annotated[CallerMemory, _allowed(owns=True)]
 OwnsAndWrites = Annotated[CallerMemory, _allowed(writes=True, owns=True)]
+
+
+async def known_parameters(request: Request, _asker: Reads) -> None:
+    """Refuse a parameter of the address that this route does not have, like an unknown field of a body."""
+    if not request.query_params:
+        return
+    operation = request.app.openapi()["paths"][request.scope["route"].path_format][request.method.lower()]
+    known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
+    if unknown := [name for name in request.query_params if name not in known]:
+        message = f"there is no such parameter, only {', '.join(sorted(known))}" if known else "it has no parameters"
+        raise RequestValidationError([{"loc": ("query", name), "msg": message, "type": "extra"} for name in unknown])
 
 
 # Strict: "1" for a number, or 1 for true, is most often a mistake.

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import h11
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -123,8 +124,7 @@ class Guard:
                 added["X-Request-Id"] = request_id
                 for name, value in HEADERS.items():
                     added.setdefault(name, value)
-                if not is_page:
-                    added["Cache-Control"] = "no-store"
+                added["Cache-Control"] = "no-cache" if is_page else "no-store"
             await send(message)
 
         try:
@@ -316,6 +316,20 @@ class LimitedProtocol(H11Protocol):
             self._stop_timer()
             if not self.cycle.more_body:
                 self.incomplete.pop(self, None)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no valid HTTP, with the JSON and the headers of every other error."""
+        request_id = uuid4().hex
+        headers = {**HEADERS, "X-Request-Id": request_id, "Cache-Control": "no-store", "Connection": "close"}
+        hint = "check the request line, the headers and the length"
+        answer = responses.body(400, request_id, headers, code="usage", message=msg, hint=hint)
+        for event in (
+            h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Between two requests a connection may be closed to make room."""

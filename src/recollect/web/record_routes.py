@@ -295,19 +295,23 @@ _READING = model("Reading", id=str, path=str | None, lines=list[int] | None, fre
 
 
 @router.get("/v1/reading/{id:anything}", **documented(_READING))
-def get_reading(id: RecordId, memory: Named) -> Json:  # noqa: A002
+async def get_reading(id: RecordId, asker: Reads, memory: Named, request: Request) -> Json:  # noqa: A002
     """A record to read: its Markdown as nested lists, with what is around it in its file or conversation."""
-    record = memory.require(id)
+    return Json(await request.app.state.searches.run(asker.caller, _read, memory, id))
+
+
+def _read(memory: Memory, record_id: str) -> bytes:
+    record = memory.require(record_id)
     freshness, lines = None, record.lines if record.path else None
     if record.kind == "turn":
         content, lines = turn_nodes(memory.conversation(record.id).turns, record.id)
     elif lines:
-        around = memory.excerpt(id)
-        freshness = around.freshness
-        content = (nodes if record.is_markdown else code_nodes)(around.text, around.first_line)
+        around = memory.excerpt(record_id)
+        freshness, text, first = around.freshness, around.text, around.first_line
+        content = nodes(text, first, around=lines[0]) if record.is_markdown else code_nodes(text, first)
     else:
         content = nodes(record.text)
-    return Json({"id": record.id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
+    return encoded({"id": record.id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
 
 
 _SIMILAR_NOTES = "How many similar notes."

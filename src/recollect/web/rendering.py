@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -29,18 +30,49 @@ TAGS = frozenset((
     "tbody", "tr", "th", "td", "hr", "br", "a",
 ))  # fmt: skip
 SAFE_LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
+MOST_RENDERED = 50_000  # characters of one reading that are rendered as Markdown, at most 30 microseconds each
 TURNS_AROUND = 20  # of a conversation, before and after the one that is read
 FRONT_MATTER = re.compile(r"---\n.*?\n(---|\.\.\.)\n", re.DOTALL)
 
 
-def nodes(text: str, first_line: int = 1) -> list[Node]:
-    """The blocks of a text. Each knows its lines, counted from `first_line`; front matter is left out."""
-    from markdown_it.tree import SyntaxTreeNode
+def nodes(text: str, first_line: int = 1, *, around: int = 1) -> list[Node]:
+    """The blocks of a text. Each knows its lines, counted from `first_line`; front matter is left out.
 
+    Of a text that is longer than `MOST_RENDERED`, only the part around the line `around` is rendered; what comes before
+    and after it is plain text.
+    """
     if first_line == 1 and (head := FRONT_MATTER.match(text)):
         first_line += head[0].count("\n")
         text = text[head.end() :]
-    return [node for child in SyntaxTreeNode(_parser().parse(text)).children for node in _nodes(child, first_line)]
+    start, end = _window(text, max(0, around - first_line))
+    before, part, after = text[:start].removesuffix("\n"), text[start:end], text[end:]
+    line, next_line = (first_line + text.count("\n", 0, place) for place in (start, end))
+    return [
+        *(code_nodes(before, first_line) if before else ()),
+        *_rendered(part, line),
+        *(code_nodes(after, next_line) if after else ()),
+    ]
+
+
+def _window(text: str, line: int) -> tuple[int, int]:
+    """Where the part around a line, counted from 0, begins and ends: at the ends of lines, if they are not too long."""
+    if len(text) <= MOST_RENDERED:
+        return 0, len(text)
+    asked = len(text) - len(text.split("\n", line)[-1])
+    start = max(0, asked - MOST_RENDERED // 2)
+    start = start and (text.find("\n", start, asked) + 1 or asked)
+    end = start + MOST_RENDERED
+    return start, end if end >= len(text) else text.rfind("\n", start, end) + 1 or end
+
+
+def _rendered(text: str, first_line: int) -> list[Node]:
+    from markdown_it.tree import SyntaxTreeNode
+
+    try:
+        blocks = SyntaxTreeNode(_parser().parse(text)).children
+        return [node for block in blocks for node in _nodes(block, first_line)]
+    except RecursionError:  # emphasis inside emphasis, hundreds of times
+        return code_nodes(text, first_line)
 
 
 @cache
@@ -62,13 +94,19 @@ def code_nodes(text: str, first_line: int) -> list[Node]:
 def turn_nodes(turns: Sequence[StoredTurn], key: str) -> tuple[list[Node], tuple[int, int]]:
     """The turns around the one with this id, each below its speaker, and the lines that the one stands on."""
     at = next(place for place, turn in enumerate(turns) if key in turn.ids)
+    places = range(max(0, at - TURNS_AROUND), min(len(turns), at + TURNS_AROUND + 1))
+    nearest = sorted(places, key=lambda place: abs(place - at))
+    lengths = accumulate(len(turns[place].text) for place in nearest)
+    rendered = {at, *(place for place, length in zip(nearest, lengths, strict=True) if length <= MOST_RENDERED)}
     blocks: list[Node] = []
     own, line = (1, 1), 1
-    for turn in turns[max(0, at - TURNS_AROUND) : at + TURNS_AROUND + 1]:
+    for place in places:
+        turn = turns[place]
         last = line + turn.text.count("\n") + 1
         speaker = f"{turn.speaker}, {turn.time:%Y-%m-%d %H:%M}"
-        blocks += [["h4", {"lines": [line, line]}, [speaker]], *nodes(turn.text, line + 1)]
-        own = (line, last) if key in turn.ids else own
+        content = (nodes if place in rendered else code_nodes)(turn.text, line + 1)
+        blocks += [["h4", {"lines": [line, line]}, [speaker]], *content]
+        own = (line, last) if place == at else own
         line = last + 1
     return blocks, own
 

@@ -78,11 +78,14 @@ class Workers:
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def call(self, scope: Scope, job: Job[Made], work: Work) -> Made:
-        """The result of a job, computed in another process. Cancelling `work` cancels the job."""
+    def call(self, caller: tuple[Scope, str | None], job: Job[Made], work: Work) -> Made:
+        """The result of a job for the scope and the name of a caller, computed in another process.
+
+        Cancelling `work` cancels the job.
+        """
         process, connection = self._take()
         try:
-            connection.send((scope, *job))
+            connection.send((*caller, *job))
             deadline = time.monotonic() + work.seconds + GRACE_SECONDS
             while not connection.poll(LOOK_SECONDS):
                 if work.cancelled and deadline > (soon := time.monotonic() + GRACE_SECONDS):
@@ -148,17 +151,19 @@ def _main(connection: Connection, reopen: Callable[[], Memory]) -> None:
         os.nice(NICENESS)
     try:
         memory = reopen()
+        with contextlib.suppress(RecollectError):  # a request that needs the index raises it again
+            memory.store.keywords.catch_up()  # here, because the time limit of the first request does not count yet
     except Exception as error:  # noqa: BLE001  (the edge of a process)
         connection.send(_public(error))
         return
     with memory, contextlib.suppress(EOFError, OSError):
         connection.send(None)
         while connection.poll(IDLE_SECONDS):
-            scope, make, function, arguments = connection.recv()
+            scope, author, make, function, arguments = connection.recv()
             work = make()
             answer: tuple[Any, Exception | None]
             try:
-                answer = function(memory.within(scope), work, *arguments), None
+                answer = function(memory.within(scope).written_by(author), work, *arguments), None
             except Exception as error:  # noqa: BLE001  (the edge of a process)
                 answer = None, _public(error)
             connection.send(answer)
@@ -273,12 +278,13 @@ class Lane:
             work = make()
             self._works.add(work)
             future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, compute, work)
+            # An error is read here, too: if nobody waits for it any more, asyncio would log it.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError:  # the thread holds its place until it has noticed
                 work.cancel()
                 await asyncio.wait([future])
-                future.exception()  # nobody reads it
                 raise
             finally:
                 self._works.discard(work)
@@ -323,7 +329,7 @@ class Lanes:
         def compute(work: Work) -> Made:
             if workers is None or scope is None:
                 return function(asker.memory, work, *arguments)
-            return workers.call(scope, job, work)
+            return workers.call((scope, asker.memory.provenance.author), job, work)
 
         return await (self.owner if scope is None else lane).run(request, scope, make, compute)
 

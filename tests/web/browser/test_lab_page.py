@@ -92,6 +92,14 @@ def test_reports_are_listed_and_shown_with_their_plots(visit):
     assert page.said == []
 
 
+def test_command_in_an_empty_list_is_shown_as_code(visit, home):
+    """The text names the command that makes a report."""
+    with serving.serving(home / "memory.db", home, "--lab", str(home / "empty")) as address:
+        page = visit(address=address)
+        page.get_by_text("None yet").wait_for()
+        assert page.locator(".recent-list code").inner_text() == "recollect eval … --json"
+
+
 def test_finding_links_to_its_section(visit):
     """A click on a finding in the summary moves the focus to its section."""
     page = visit("#/lab/run")

@@ -30,6 +30,7 @@ from recollect.stores.sqlite.visible import Visible, VisibleSets
 from recollect.types import Filter, Progress
 
 COLD_ROWS = 256  # rows read at once at which they are written too, so that the next process need not read them
+COLD_BYTES = 2**19  # bytes of text in such rows at which a few of them are written, too
 BATCH_ROWS = 32_768  # rows of a segment that is built at once
 SHARED_ROWS = 8_192  # rows from which on a second process is worth its start
 START_ROWS = 3_000  # rows that one process reads until another has started
@@ -236,7 +237,8 @@ class Index:
         """The view of a new snapshot."""
         start = self._nearest(connection, state)
         behind = state.seq - start.seq
-        due = behind >= COLD_ROWS or behind + start.unwritten >= WRITTEN_ROWS
+        many = behind >= COLD_ROWS or behind + start.unwritten >= WRITTEN_ROWS
+        due = many or (behind > 0 and _bytes_after(connection, start.seq) >= COLD_BYTES)
         with self._writing() if due else contextlib.nullcontext(enter_result=False) as writing:
             writable = due and self._adopt(connection, state) and writing  # a read-only store adopts, too
             start = self._nearest(connection, state)
@@ -326,6 +328,13 @@ def rows_after(connection: Connection, seq: int) -> Ints:
     after = "SELECT DISTINCT row FROM history NOT INDEXED WHERE seq > ?" if seq else "SELECT row FROM records"
     rows = integers(connection.execute(f"SELECT group_concat(row) FROM ({after})", (seq,) if seq else ()).get)
     return np.sort(rows)
+
+
+def _bytes_after(connection: Connection, seq: int) -> int:
+    """The bytes of all texts that changed after a number of the history."""
+    changed = "SELECT row FROM history NOT INDEXED WHERE seq > ?"
+    sql = f"SELECT ifnull(sum(octet_length(text)), 0) FROM records WHERE row IN ({changed})"
+    return int(connection.execute(sql, (seq,)).get)
 
 
 def _built(connection: Connection, rows: Ints, analyzer: Analyzer) -> Iterator[tuple[Ints, Segment]]:

@@ -112,7 +112,8 @@ function showDialog(refused) {
     };
     const submit = (event) => {
       event.preventDefault();
-      if (field.value.trim()) close(field.value.trim());
+      const token = field.value.replace(/[^\x21-\x7e]/g, ""); // a header can hold no invisible characters
+      if (token) close(token);
     };
     const cancel = button("Cancel", () => close(null));
     const dialog = h("dialog", { class: "dialog", "aria-labelledby": "token-title", on: { close: () => close(null) } },

@@ -3,7 +3,7 @@
 import { table } from "./charts.js";
 import { button, card, h, replace } from "./dom.js";
 import { moment } from "./moments.js";
-import { errorText } from "./notice.js";
+import { errorText, phrase } from "./notice.js";
 import { ownQuestions } from "./ownquestions.js";
 
 const KINDS = { run: "systems compared", sweep: "settings swept", overlap: "what sources share" };
@@ -35,7 +35,7 @@ function shelf(app) {
   const reload = async () => {
     try {
       const { reports } = await app.api.get("/v1/eval/reports");
-      replace(list, reports.length ? reports.map(row) : h("li", { class: "quiet" }, NONE));
+      replace(list, reports.length ? reports.map(row) : h("li", { class: "quiet" }, phrase(NONE)));
     } catch (error) {
       replace(list, h("li", { class: "note" }, errorText(error)));
     }
