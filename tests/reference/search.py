@@ -136,7 +136,7 @@ def search(world: World, text: str, options: Mapping[str, Any], now: datetime) -
     rows = steps["importance"] = by_total([weighed(row, o["importance_weight"]) for row in rows], "importance")
     delicate = delicate or unclear(rows)
     rows = steps["threshold"] = [row for row in rows if row.score >= o["min_score"]]
-    rows = steps["newer"] = newer_first(text, rows) if o["prefer_newer"] else rows
+    rows = steps["newer"] = newer_first(text, rows, moment) if o["prefer_newer"] else rows
     if o["mmr"] and o["mmr_lambda"] < 1:
         rows = diversified(world, rows, o["mmr_lambda"], o["limit"])
     steps["mmr"] = rows
@@ -562,21 +562,25 @@ def of_files(rows: Sequence[Row]) -> list[Row]:
     return kept
 
 
-def newer_first(text: str, rows: list[Row]) -> list[Row]:
+def newer_first(text: str, rows: list[Row], moment: datetime) -> list[Row]:
     """Among the first fifty, a fact comes before the first older one that it updates."""
     asked = set(words(text))
     placed: list[Row] = []
     for row in rows[:50]:
-        before = next((i for i, older in enumerate(placed) if updates(row.record, older.record, asked)), len(placed))
+        before = next(
+            (i for i, older in enumerate(placed) if updates(row.record, older.record, asked, moment)), len(placed)
+        )
         placed.insert(before, row)
     moved(rows, placed, "newer")
     return placed + rows[50:]
 
 
-def updates(newer: Record, older: Record, asked: set[str]) -> bool:
-    """Whether two facts say nearly the same about the query, and the first is the newer one."""
+def updates(newer: Record, older: Record, asked: set[str], moment: datetime) -> bool:
+    """Whether two facts say nearly the same about the query, and the first is newer: what is yet to come is not."""
     ours, theirs = (words(r.text) if r.kind == "fact" else [] for r in (newer, older))
-    if not asked & set(ours) or asked & set(ours) != asked & set(theirs) or newer.time <= older.time:
+    if not asked & set(ours) or asked & set(ours) != asked & set(theirs):
+        return False
+    if newer.time > moment or newer.time <= older.time <= moment:
         return False
     short, long = sorted((len(ours), len(theirs)))
     alike = len(set(ours) & set(theirs)) >= 0.4 * len(set(ours) | set(theirs))

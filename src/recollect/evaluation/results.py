@@ -240,7 +240,6 @@ def sweep_chart(report: Json) -> SweepChart | None:
     if not spots:
         return None
     common = {name: values for name, values in spots.items() if all(name in options for options, _ in rows)} or spots
-    common = {name: values for name, values in common.items() if not name.endswith("_weight")} or common
     depths = len(spots.get(AXIS, ()))
     axis = AXIS if depths > 1 else max(common, key=lambda name: (len(common[name]), name == AXIS))
     names = dict.fromkeys(name for options, _ in rows for name in options if name != axis)

@@ -106,7 +106,12 @@ def indexed_folders(
             yield [path], UNKNOWN_OPTIONS
         else:
             chosen = IndexOptions.from_dict(options)
-            mixed = any(other is None or _changes_inner(chosen, IndexOptions.from_dict(other)) for other in inside)
+            # Inner folders keep their own options. If the folder was never indexed itself, its other files have none.
+            mixed = any(
+                other is None or _changes_inner(chosen, own := IndexOptions.from_dict(other))
+                or (not around and own != chosen)
+                for other in inside
+            )  # fmt: skip
             yield [path], MIXED_OPTIONS if mixed else chosen
 
 

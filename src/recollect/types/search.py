@@ -279,9 +279,9 @@ def turns_around(places: Iterable[tuple[K, FileKey | None, int]], *, before: int
             conversations.setdefault(file, []).append((line, key))
     around, reach = dict[K, list[K]](), max(before, after) * TURN_STEP.microseconds
     for turns in conversations.values():
-        turns.sort(key=lambda turn: turn[0], reverse=True)  # by time
+        turns.sort(key=lambda turn: turn[0])  # newest first
         for place, (line, key) in enumerate(turns):
-            others = (*turns[max(0, place - before) : place], *turns[place + 1 : place + 1 + after])
+            others = (*turns[max(0, place - after) : place], *turns[place + 1 : place + 1 + before])
             if near := [other for at, other in others if abs(at - line) <= reach]:
                 around[key] = near
     return around
