@@ -412,6 +412,20 @@ def test_changed_and_missing_files_are_counted(doctor, path, tmp_path, open_memo
     assert doctor()["files"]["mend"] == f"recollect index '{folder}', with the flags that it was indexed with"
 
 
+def test_files_that_cannot_be_read_need_permission(doctor, tmp_path, open_memory):
+    """Indexing them again would not help. A link to itself cannot be read by root either."""
+    note = tmp_path / "notes" / "a.md"
+    note.parent.mkdir()
+    note.write_text("# a\nsome text\n")
+    with open_memory() as memory:
+        memory.index(note.parent)
+    note.unlink()
+    note.symlink_to(note)
+    told = doctor()
+    assert told["files"]["message"] == "1 unreadable since they were indexed, of 1"
+    assert told["files"]["mend"] == f"give yourself permission to read the files in {note.parent}"
+
+
 # -- where nothing can be written ---------------------------------------------------------------------------
 
 AS_NOBODY = """

@@ -255,8 +255,10 @@ def _stale_files(opened: Store, stale: Sequence[tuple[str, str]], among: int, fl
     # Without the flags for their tags and scope the files would be indexed as others.
     facets = opened.facets(replace(EVERYTHING, kinds=("chunk",)))
     same = ", with the flags that it was indexed with" if facets["tags"] or any(facets["scopes"]) else ""
-    message = f"{summary} since they were indexed, of {among:,}"
-    return Finding("files", "warning", message, f"recollect index {where}{flags}{same}")
+    mend = f"recollect index {where}{flags}{same}"
+    if counts.keys() == {"unreadable"}:  # indexing them again would not help
+        mend = f"give yourself permission to read the files in {where}"
+    return Finding("files", "warning", f"{summary} since they were indexed, of {among:,}", mend)
 
 
 def disk(setup: Setup) -> Iterator[Finding]:

@@ -258,8 +258,8 @@ class IndexRun:
         if known is None and (vanished := self._vanished.get(state.digest)):
             old = vanished.pop(0)
             self._report.moved[old] = path
-            previous, wanted = self._new_chunks(old, document)
-            texts = {record.text for record in wanted}
+            previous, remaining = self._new_chunks(old, document)
+            texts = {record.text for record in remaining}
             unwanted = [record for record in after if record.text not in texts]
             after = [record for record in after if record.text in texts]
             self._report.chunks += len(after)
@@ -322,8 +322,8 @@ def _inner_folders(
     for folder in sorted(stored, key=len):
         if any(Path(folder) != root and Path(folder).is_relative_to(root) for root in roots):
             outer = max((each for each in map(str, Path(folder).parents) if each in stored), key=len, default="")
-            given = inner.get(outer, options)
-            inner[folder] = given.inside(stored[folder], stored.get(outer, IndexOptions()))
+            outer_options = inner.get(outer, options)
+            inner[folder] = outer_options.inside(stored[folder], stored.get(outer, IndexOptions()))
     return inner
 
 

@@ -225,7 +225,8 @@ class _Checks:
                 key, successor = part.values[0], part.values[SUPERSEDED_BY]
                 self._records.add(key)
                 self._without_history[key] = number
-                self._superseded |= {key: (number, successor)} if successor else {}
+                if successor:
+                    self._superseded[key] = number, successor
             case "vector" if len(part.values[2]) != 4 * self._spaces.get(part.values[0], 0):
                 raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
             case "history":
@@ -246,10 +247,10 @@ class _Checks:
         for key, (number, successor) in self._superseded.items():
             if successor not in self._records:
                 yield number, f"the record {successor!r}, which supersedes {key!r}, is not there"
-            chain = {key: None}
-            while successor in self._superseded and successor not in checked and successor not in chain:
-                chain[successor] = None
-                successor = self._superseded[successor][1]  # noqa: PLW2901
-            if successor in chain:
+            chain, last = {key}, successor
+            while last in self._superseded and last not in checked and last not in chain:
+                chain.add(last)
+                last = self._superseded[last][1]
+            if last in chain:
                 yield number, f"the record {key!r} would supersede itself"
-            checked |= chain.keys()
+            checked |= chain

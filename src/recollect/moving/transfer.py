@@ -173,7 +173,7 @@ def weight(part: Part) -> int:
 
 
 def _same_event(part: Part, there: Part | None) -> bool:
-    """Whether two events are the same, has_own_history from their numbers and earlier writers."""
+    """Whether two events are the same, apart from their numbers and earlier writers."""
     return there is not None and exports.of_stranger(part).values[1:] == exports.of_stranger(there).values[1:]
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,6 +63,8 @@ def first_words(text: str, most: int) -> str:
     line = " ".join(text.split())
     if len(line) <= most:
         return line
+    import textwrap  # few programs that import the types need it
+
     words = textwrap.shorten(line, most, placeholder=" …")
     return f"{line[: most - 1]}…" if words == "…" else words
 

@@ -58,9 +58,9 @@ def _window(text: str, line: int) -> tuple[int, int]:
     """Where the part around a line, counted from 0, begins and ends: at the ends of lines, if they are not too long."""
     if len(text) <= MOST_RENDERED:
         return 0, len(text)
-    asked = len(text) - len(text.split("\n", line)[-1])
-    start = max(0, asked - MOST_RENDERED // 2)
-    start = start and (text.find("\n", start, asked) + 1 or asked)
+    line_start = len(text) - len(text.split("\n", line)[-1])
+    start = max(0, line_start - MOST_RENDERED // 2)
+    start = start and (text.find("\n", start, line_start) + 1 or line_start)
     end = start + MOST_RENDERED
     return start, end if end >= len(text) else text.rfind("\n", start, end) + 1 or end
 
