@@ -153,7 +153,7 @@ def test_store_that_is_in_use_moves_to_a_cluster(tmp_path: Path, place: str) -> 
     "damage",
     [
         "SELECT 1",
-        "INSERT INTO tallies (scope, records, length) SELECT scope, 1, 8 FROM scopes LIMIT 1",
+        "INSERT INTO tallies (scope, kind, records, length) SELECT scope, 0, 1, 8 FROM scopes LIMIT 1",
         "DELETE FROM documents WHERE row % 2 = 0",
         "DELETE FROM vectors_1 WHERE row % 2 = 0",
         "DROP INDEX vectors_1_near",

@@ -157,7 +157,7 @@ def test_service_role_passes_with_limited_checks(doctor, place, role, raw):
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("INSERT INTO tallies (scope, records, length) VALUES (1, 1, 8)", "the counts of 1 scopes are wrong"),
+        ("INSERT INTO tallies (scope, kind, records, length) VALUES (1, 0, 1, 8)", "the counts of 1 scopes are wrong"),
         ("DELETE FROM documents WHERE row IN (SELECT row FROM records LIMIT 7)", "7 records are not in it"),
         pytest.param(
             "UPDATE documents SET counts[array_position(terms, 'heron')] = 9 WHERE 'heron' = ANY(terms)",

@@ -201,6 +201,15 @@ def below(path: str | None, pattern: str) -> bool:
 # -- the two lists -----------------------------------------------------------------------------------------
 
 
+def mean_lengths(visible: Sequence[Record], lengths: Mapping[str, int]) -> dict[str, float]:
+    """The mean length of the records of each one's kind, or of all if that is longer."""
+    means = {}
+    for record in visible:
+        alike = [lengths[other.id] for other in visible if other.kind == record.kind]
+        means[record.id] = max(sum(alike) / len(alike), sum(lengths.values()) / len(visible))
+    return means
+
+
 def keyword_list(
     visible: Sequence[Record], text: str, analyzer: Analyzer, depth: int, *, typos: bool = True
 ) -> Ranking:
@@ -221,7 +230,7 @@ def keyword_list(
                 counts[record.id][token.term] = counts[record.id].get(token.term, 0.0) + weight
                 length += 0 if token.stop else int(weight)
         lengths[record.id] = max(1, length)
-    mean = sum(lengths.values()) / len(visible) if visible else 1.0
+    means = mean_lengths(visible, lengths)
     scores: dict[str, float] = {}
     most = 0.0
     weighed = [(term, 1.0) for term in terms]
@@ -237,7 +246,7 @@ def keyword_list(
         most += idf if term in terms else 0.0
         for key in having:
             often = counts[key][term]
-            share = often / (often + 1.2 * (1 - 0.75 + 0.75 * lengths[key] / mean))
+            share = often / (often + 1.2 * (1 - 0.75 + 0.75 * lengths[key] / means[key]))
             scores[key] = scores.get(key, 0.0) + idf * share
     most += sum(most_of_near(found, counts, analyzer) for found in near.values())
     ranking = best("keyword", [(r, round(scores[r.id], 9)) for r in visible if r.id in scores], depth)

@@ -26,6 +26,7 @@ from recollect.errors import UsageError
 from recollect.frequencies import shares
 from recollect.options import SearchOptions
 from recollect.types import Answer, Filter, Put, Query, Record, Scope, Supersede, VectorSpace
+from tests.reference.search import mean_lengths
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "the", "in", "café", "v1.2", "湖", "snake_case")
@@ -147,13 +148,13 @@ def bm25(memory: Memory, records: Sequence[Record], query: str) -> dict[str, flo
     """Lucene's BM25 (k1 = 1.2, b = 0.75, a title counts twice), with general text as background; written anew here."""
     analyzer = memory.store.keywords.analyzer
     often: dict[str, Counter[str]] = {record.id: Counter() for record in records}
-    lengths: Counter[str] = Counter()
+    lengths: dict[str, int] = Counter()
     for record in records:
         for part, weight in ((record.title, 2), (record.text, 1)):
             for token in analyzer.tokens(part):
                 often[record.id][token.term] += weight
                 lengths[record.id] += 0 if token.stop else weight
-    mean = sum(max(1, length) for length in lengths.values()) / max(1, len(records))
+    means = mean_lengths(records, lengths := {record.id: max(1, lengths[record.id]) for record in records})
     scores: Counter[str] = Counter()
     for term in analyzer.query(query):
         holding = [key for key, counts in often.items() if counts[term]]
@@ -162,7 +163,7 @@ def bm25(memory: Memory, records: Sequence[Record], query: str) -> dict[str, flo
         idf = math.log(1 + (len(records) - frequency + 0.5) / (frequency + 0.5))
         for key in holding:
             count = often[key][term]
-            scores[key] += idf * count / (count + 1.2 * (0.25 + 0.75 * max(1, lengths[key]) / mean))
+            scores[key] += idf * count / (count + 1.2 * (0.25 + 0.75 * lengths[key] / means[key]))
     return dict(scores)
 
 

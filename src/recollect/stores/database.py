@@ -4,7 +4,7 @@ import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import field
@@ -20,8 +20,18 @@ from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex
 T = TypeVar("T")
 
 K1, B, TITLE_WEIGHT = 1.2, 0.75, 2.0  # the parameters of BM25, and how much more a term counts in a title
+KIND_NUMBERS: Mapping[str, int] = MappingProxyType({"fact": 0, "chunk": 1, "turn": 2})  # stored: never change one
 NOTHING: Mapping[str, float] = MappingProxyType({})  # terms near those of a query, where there are none
 MAX_FACETS = 500  # the most categories, tags and scopes that are listed, each; those with the most records come first
+
+
+def mean_lengths(counts: Sequence[float], lengths: Sequence[float]) -> list[float]:
+    """The length that records of each kind are compared with, from the number of records of each and their total.
+
+    It is the mean of the kind, or of all if that is longer: many short facts do not make the notes beside them long.
+    """
+    mean = sum(lengths) / (sum(counts) or 1) or 1.0
+    return [max(mean, length / (count or 1)) for count, length in zip(counts, lengths, strict=True)]
 
 
 @dataclass(slots=True)

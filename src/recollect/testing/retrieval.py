@@ -177,6 +177,18 @@ class RankingContract:
             hits = search(store, "heron", depth=2)
             assert (ids(hits), hits.duplicates) == (["r299", "other"], 299)
 
+    def test_short_facts_do_not_make_chunks_long(self, store: Store) -> None:
+        """A chunk has the same score beside many facts as beside none, but for what its words are worth."""
+        words = " ".join(f"word{i}" for i in range(60))
+        store_all(store, *(Record(f"c{i}", f"heron {words} chunk{i}", "chunk") for i in range(5)))
+        alone = by_keywords(store, "heron")
+        store_all(store, *(Record(f"f{i}", f"egret{i}") for i in range(200)))
+        beside = by_keywords(store, "heron")
+        shares = [hits.scores[0] / hits.max_score for hits in (alone, beside)]
+        assert shares[0] == pytest.approx(shares[1])
+        store_all(store, Record("f", "one heron"))
+        assert ids(by_keywords(store, "heron"))[0] == "f"
+
     def test_a_search_without_a_match_is_empty(self, store: Store) -> None:
         for terms in ([], ["heron"]):
             assert store.keywords.search(terms, Filter(), 9).entries == ()

@@ -19,6 +19,7 @@ from recollect.stores.postgres import PostgresStore, keywords
 from recollect.stores.postgres.health import _BLOCKS
 from recollect.stores.postgres.postings import MERGE_LOCK
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Restore, Supersede
+from tests.reference.search import mean_lengths
 
 WORDS = ["heron", "egret", "stork", "crane", "ibis", "bittern", "spoonbill"]
 
@@ -35,14 +36,14 @@ def expected(store: PostgresStore, terms: list[str], where: Filter) -> list[tupl
     """BM25 of every visible record, by its definition."""
     visible = store.records.list(where, limit=10**6)
     counts = {record.id: [token.term for token in Analyzer("none").tokens(record.text)] for record in visible}
-    mean = sum(map(len, counts.values())) / max(1, len(counts))
+    means = mean_lengths(visible, {key: len(words) for key, words in counts.items()})
     scores = dict.fromkeys(counts, 0.0)
     for term in terms:
         held = sum(term in words for words in counts.values())
         weight = math.log(1 + (len(counts) - held + 0.5) / (held + 0.5))
         for key, words in counts.items():
             often = words.count(term)
-            scores[key] += weight * often / (often + K1 * (1 - B + B * len(words) / mean))
+            scores[key] += weight * often / (often + K1 * (1 - B + B * len(words) / means[key]))
     rounded = {key: round(round(score, 9), 7) for key, score in scores.items()}  # as the store rounds, then as `found`
     ordered = sorted(visible, key=lambda record: (-rounded[record.id], -record.time.timestamp(), record.id))
     return [(record.id, rounded[record.id]) for record in ordered if rounded[record.id] > 0]
@@ -68,15 +69,16 @@ def change(store: PostgresStore, chance: random.Random, turn: int) -> None:
     category = chance.choice([None, "wet"])
     live = store.records.list(EVERYTHING, limit=10**6)
     first, second = (chance.choice(live), chance.choice(live)) if live else (None, None)
-    kind = chance.randrange(7)
-    if first is None or second is None or kind < 3:
+    step = chance.randrange(7)
+    if first is None or second is None or step < 3:
         scope = chance.choice([Scope(), Scope("ada"), Scope("bob")])
-        store.records.apply([[Put(Record(f"r{turn}", text, scope=scope, category=category))]])
-    elif kind == 3:
-        store.records.apply([[Put(Record(first.id, text, scope=first.scope, category=category))]])
-    elif kind == 4:
+        kind = chance.choice(["fact", "fact", "chunk", "turn"])
+        store.records.apply([[Put(Record(f"r{turn}", text, kind, scope=scope, category=category))]])
+    elif step == 3:
+        store.records.apply([[Put(Record(first.id, text, first.kind, scope=first.scope, category=category))]])
+    elif step == 4:
         store.records.apply([[Forget(first.id)]])
-    elif kind == 5:
+    elif step == 5:
         store.records.apply([[Forget(first.id)], [Restore(first.id)]])
     else:
         with contextlib.suppress(UsageError):  # a cycle, or of another scope

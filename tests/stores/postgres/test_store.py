@@ -24,6 +24,7 @@ from recollect import Memory, Scope
 from recollect.config import ScopeSettings, Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores.postgres import PostgresStore, connections, vectors
+from recollect.stores.postgres.health import _STRAY_TERMS, _WRONG_TALLIES
 from recollect.stores.rows import passage_hash
 from recollect.types import (
     EVERYTHING,
@@ -183,7 +184,7 @@ def test_raw_sql_cannot_change_other_scopes(raw: psycopg.Connection[Any], memory
         f"INSERT INTO documents VALUES (99999, {number}, 1, '{{word}}', '{{1}}')",
         f"INSERT INTO blocks VALUES ('word', {number}, 0, 1, 1, '')",
         f"INSERT INTO removals (row, scope, terms) VALUES (1, {number}, '{{word}}')",
-        f"INSERT INTO tallies (scope, records, length) VALUES ({number}, 1000, 1)",
+        f"INSERT INTO tallies (scope, kind, records, length) VALUES ({number}, 0, 1000, 1)",
         f"INSERT INTO vectors_1 (row, scope) VALUES (99999, {number})",
         "INSERT INTO scopes (\"user\") VALUES ('carol')",
         "UPDATE meta SET value = 'german'",
@@ -454,9 +455,9 @@ def test_earlier_schema_is_migrated(place: str, postgres_url: str, monkeypatch: 
             "INSERT INTO records"
             " (id, kind, text, title, tags, scope, importance, time, created_at, fold, passage, length)"
             " VALUES ('a', 'fact', 'heron', '', '{}', 1, 0.5, 1, 1, 'f', 'p', 1),"
-            " ('b', 'fact', 'crane', '', '{}', 1, 0.5, 1, 1, 'g', 'q', 1);"
-            "INSERT INTO tallies (scope, records, length) VALUES (1, 2, 2);"
-            "INSERT INTO postings VALUES (1, 'heron', 1, 1, 1), (1, 'crane', 2, 1, 1);"
+            " ('b', 'chunk', 'crane crane', '', '{}', 1, 0.5, 1, 1, 'g', 'q', 2);"
+            "INSERT INTO tallies (scope, records, length) VALUES (1, 2, 3);"
+            "INSERT INTO postings VALUES (1, 'heron', 1, 1, 1), (1, 'crane', 2, 2, 2);"
             "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES ('f', 'e', 3);"
             "CREATE TABLE vectors_1 (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec(3) NOT NULL);"
             "INSERT INTO vectors_1 VALUES (1, 1, '[1,0,0]');"
@@ -480,8 +481,12 @@ def test_earlier_schema_is_migrated(place: str, postgres_url: str, monkeypatch: 
     store = PostgresStore(place)
     index = store.spaces.open(VectorSpace("f", "e", 3))
     assert index.coverage() == (1, 1)
-    assert index.missing(9) == ["crane"]
+    assert index.missing(9) == ["crane crane"]
     assert [match.record.id for match in store.keywords.search(["heron"], Filter(), 9).entries] == ["a"]
+    with store._database.read() as connection:
+        tallies = connection.execute("SELECT kind, records, length FROM tallies ORDER BY kind").fetchall()
+        assert tallies == [(0, 1, 1), (1, 1, 2)]
+        assert connection.execute(_WRONG_TALLIES).fetchone() == connection.execute(_STRAY_TERMS).fetchone() == (0,)
     store.close()
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         owner.execute(

@@ -9,7 +9,7 @@ import numpy as np
 from recollect.stores.ledger import ACTIVE_SPACE
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
-from recollect.stores.postgres.postings import IndexWriter, drawn_scopes, stored_vector
+from recollect.stores.postgres.postings import KIND, WORDS, IndexWriter, drawn_scopes, stored_vector
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.postgres.vectors import literal, settle
 from recollect.stores.rows import COLUMNS, Condition, micros, to_row
@@ -71,7 +71,7 @@ def _inserting(spaces: Sequence[int], new: Sequence[str], *, noted: bool, given:
     parts = [
         *new,
         "document AS (INSERT INTO documents SELECT row, scope, length, %s::text[], %s::real[] FROM new)",
-        "tally AS (INSERT INTO tallies (scope, records, length) SELECT scope, 1, length FROM new)",
+        f"tally AS (INSERT INTO tallies (scope, kind, records, length) SELECT scope, {KIND}, 1, {WORDS} FROM new)",
         *(
             f"space_{space} AS (INSERT INTO vectors_{space} (row, scope, vector)"
             f" SELECT row, scope, {vector(space)} FROM new)"

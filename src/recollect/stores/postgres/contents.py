@@ -291,7 +291,7 @@ class PostgresContents(Contents):
             connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))
 
     def merge_tallies(self, connection: Connection) -> None:
-        """One tally for each scope, in place of many."""
+        """One tally for each scope and kind, in place of many."""
         connection.execute(MERGE_TALLIES)
 
 

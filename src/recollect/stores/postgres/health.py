@@ -29,7 +29,7 @@ from recollect.stores.postgres.contents import INDEX_LOCK
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import RECORD_COUNT
 from recollect.stores.postgres.migrations import MIGRATIONS
-from recollect.stores.postgres.postings import IndexWriter, TermCounts
+from recollect.stores.postgres.postings import KIND, WORDS, IndexWriter, TermCounts
 from recollect.stores.postgres.schema import version
 from recollect.stores.postgres.vectors import EXACT_UP_TO, MAX_INDEXED_DIMENSION
 from recollect.types import Record
@@ -64,11 +64,13 @@ _TEXTS = (  # a purged record has an empty hash
 )
 
 _SUMS = (
-    "SELECT scope, count(*) AS records, sum(length) AS length FROM records WHERE forgotten_at IS NULL GROUP BY scope"
+    f"SELECT scope, {KIND} AS kind, count(*) AS records, sum({WORDS}) AS length FROM records"
+    " WHERE forgotten_at IS NULL GROUP BY 1, 2"
 )
 _WRONG_TALLIES = f"""
-    SELECT count(*) FROM ({_SUMS}) AS held FULL JOIN
-        (SELECT scope, sum(records) AS records, sum(length) AS length FROM tallies GROUP BY scope) AS told USING (scope)
+    SELECT count(DISTINCT scope) FROM ({_SUMS}) AS held FULL JOIN
+        (SELECT scope, kind, sum(records) AS records, sum(length) AS length FROM tallies GROUP BY 1, 2) AS told
+        USING (scope, kind)
     WHERE coalesce(held.records, 0) <> coalesce(told.records, 0)
         OR coalesce(held.length, 0) <> coalesce(told.length, 0)
 """
@@ -83,11 +85,11 @@ _BLOCKS = """
         + (SELECT coalesce(sum(cardinality(terms)), 0) FROM removals)::bigint
 """
 _WITHOUT_TERMS = """
-    SELECT title, text FROM records WHERE forgotten_at IS NULL AND length(text) <= %s
+    SELECT kind, title, text FROM records WHERE forgotten_at IS NULL AND length(text) <= %s
         AND NOT EXISTS (SELECT 1 FROM documents WHERE documents.row = records.row{beside}) LIMIT %s
 """
 _SAMPLE_TERMS = """
-    SELECT id, title, text, length, (SELECT json_object_agg(term, count)
+    SELECT id, length, kind, title, text, (SELECT json_object_agg(term, count)
         FROM documents, unnest(terms, counts) AS held (term, count) WHERE documents.row = records.row{beside})
     FROM records WHERE forgotten_at IS NULL AND row %% %s = 0 AND length(text) <= %s LIMIT %s
 """
@@ -301,8 +303,8 @@ def _wrong_tallies(server: Server, _: Analyzer) -> str:
 
 
 def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
-    def terms(title: str, text: str) -> TermCounts:
-        return writer.terms(Record("", text, title=title))
+    def terms(kind: str, title: str, text: str) -> TermCounts:
+        return writer.terms(Record("", text, kind, title))
 
     writer = IndexWriter(lambda: analyzer)
     beside = " AND documents.scope = records.scope" if server.database.distributed else ""
@@ -312,8 +314,8 @@ def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
         return f"{missing}{' or more' if missing == SAMPLE else ''} records are not in it"
     step = max(1, server.number(RECORD_COUNT) // SAMPLE)
     sample = server.rows(_SAMPLE_TERMS.format(beside=beside), step, MOST_CHARACTERS, SAMPLE)
-    for key, title, text, length, counts in sample:
-        analysed = terms(title, text)
+    for key, length, *record, counts in sample:
+        analysed = terms(*record)
         if length != analysed.length or (counts or {}) != analysed.counts:
             return f"the terms of the record {key} are wrong"
     stray = server.number(_STRAY_TERMS)
@@ -338,7 +340,7 @@ def _rebuild(url: str, reporter: Reporter) -> None:
 def _recount(url: str, reporter: Reporter) -> None:
     reporter.announce("counting the records of each scope again")
     lock = "LOCK TABLE {locked}, tallies IN SHARE ROW EXCLUSIVE MODE"  # tallies that others add would be counted twice
-    _write(url, lock, "DELETE FROM tallies", f"INSERT INTO tallies (scope, records, length) {_SUMS}")
+    _write(url, lock, "DELETE FROM tallies", f"INSERT INTO tallies (scope, kind, records, length) {_SUMS}")
 
 
 def _write(url: str, *statements: str) -> None:

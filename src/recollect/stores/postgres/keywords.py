@@ -16,10 +16,19 @@ from psycopg.rows import TupleRow
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError
 from recollect.frequencies import idf, shares
-from recollect.stores.database import K1, NOTHING, B, SqlKeywords
+from recollect.stores.database import K1, KIND_NUMBERS, NOTHING, B, SqlKeywords, mean_lengths
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT, MAX_TRIES, PostgresDatabase
-from recollect.stores.postgres.postings import IndexWriter, clear, lock_index, reindex, term_key
+from recollect.stores.postgres.postings import (
+    KIND,
+    LENGTH_BITS,
+    WORDS,
+    IndexWriter,
+    clear,
+    lock_index,
+    reindex,
+    term_key,
+)
 from recollect.stores.postgres.rows import (
     COLUMNS,
     POSTING,
@@ -75,15 +84,20 @@ Rows: TypeAlias = "NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The postings of some terms in the visible records, and how many records are visible, with their total length.
+    """The postings of some terms in the visible records, and the number and total length of these, by kind.
 
     `fingerprint` is that of the analysis that made them.
     """
 
     fingerprint: str | None
     terms: Sequence[NDArray[np.void]]
-    count: int
-    length: int
+    counts: Sequence[int]
+    lengths: Sequence[int]
+
+    @property
+    def count(self) -> int:
+        """How many records are visible."""
+        return max(0, sum(self.counts))
 
 
 class PostgresKeywords(SqlKeywords):
@@ -127,16 +141,15 @@ class PostgresKeywords(SqlKeywords):
             if current:
                 read = row_reader(self._database, where, replica=attempt == 0)
                 entries, duplicates = ranked_rows(ranked, depth, read)
-                count = max(0, postings.count)
                 found = zip(counts, postings.terms, strict=True)
-                unknown = tuple(term for term, each in found if not each.size and term in own) if count else ()
+                unknown = tuple(term for term, each in found if not each.size and term in own)
                 return RankedList(
                     "",
                     entries,
                     max_score=sum(weights[len(counts) - len(own) :]),
-                    among=count,
+                    among=postings.count,
                     duplicates=duplicates,
-                    unknown=unknown,
+                    unknown=unknown if postings.count else (),
                 )
             self._database.renew()
             self.catch_up()
@@ -244,30 +257,36 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter, b
     selected, values = matching(connection, where) if of_fields else passing(where)
     statements: list[Condition] = [
         ("SELECT value FROM meta WHERE key = 'keywords'", []),
-        (f"SELECT array_send(array_agg(row)), sum(length) FROM records WHERE {selected}", values),
-        (f"SELECT sum(records)::bigint, sum(length)::bigint FROM tallies WHERE {scoped}", scopes),
+        (f"SELECT array_send(array_agg(row)), {KIND}, sum({WORDS}) FROM records WHERE {selected} GROUP BY 2", values),
+        (f"SELECT kind, sum(records)::bigint, sum(length)::bigint FROM tallies WHERE {scoped} GROUP BY 1", scopes),
         (_REMOVED.format(scoped=scoped), scopes),
         (blocks.format(scoped=scoped), [*scopes, list(terms)]),
         (_UNMERGED.format(scoped=scoped), [list(terms), list(terms), *scopes]),
     ]
     with connection.pipeline():
         cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
-    fingerprint, (packed, length), totals, (removed,), *_ = (cursor.fetchone() or (None,) for cursor in cursors[:4])
-    listed, length = _numbers(packed), length or 0
-    count, length = (listed.size, length) if of_fields else ((totals[0] or 0) - listed.size, (totals[1] or 0) - length)
+    fingerprint, removed = (cursor.fetchone() or (None,) for cursor in (cursors[0], cursors[3]))
+    gone, counts, lengths = _numbers(removed[0]), [0] * len(KIND_NUMBERS), [0] * len(KIND_NUMBERS)
+    parts = [(_numbers(packed), kind, length) for packed, kind, length in cursors[1]]
+    listed = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _, _ in parts)])
+    for kind, count, length in [] if of_fields else cursors[2]:
+        counts[kind], lengths[kind] = count, length
+    for rows, kind, length in parts:
+        counts[kind] += rows.size if of_fields else -rows.size
+        lengths[kind] += length if of_fields else -length
     merged: dict[int, bytes] = dict(cursors[4].fetchall())
     unmerged: dict[int, bytes] = dict(cursors[5].fetchall())
     found = []
     for place in range(1, len(terms) + 1):
         postings = np.frombuffer(merged.get(place) or b"", POSTING)
-        if removed:
-            postings = postings[~_among(postings, _numbers(removed))]
+        if gone.size:
+            postings = postings[~_among(postings, gone)]
         if place in unmerged:
             postings = np.concatenate([postings, np.frombuffer(unmerged[place], POSTING)])
         if of_fields or listed.size:
             postings = postings[_among(postings, listed) == of_fields]
         found.append(postings)
-    return Postings(fingerprint[0], found, count, length)
+    return Postings(fingerprint[0], found, counts, lengths)
 
 
 def _among(postings: NDArray[np.void], rows: Rows) -> NDArray[np.bool_]:
@@ -291,7 +310,7 @@ def _numbers(packed: bytes | None) -> Rows:
 def _weights(terms: Mapping[str, float], postings: Postings, language: str) -> list[float]:
     """The inverse document frequency of each term of the query, times how often it occurs there."""
     common, pairs = shares(language), zip(terms.items(), postings.terms, strict=True)
-    if postings.count <= 0:
+    if not postings.count:
         return [0.0] * len(terms)
     return [often * idf(postings.count, found.size, common.get(term, 0.0)) for (term, often), found in pairs]
 
@@ -300,7 +319,7 @@ def _ranked(
     connection: Connection, postings: Postings, weights: Sequence[float], depth: int, among: Condition
 ) -> list[tuple[Any, ...]]:
     """What `ranked_rows` takes: at least the `depth` best texts by BM25. Ties: newer first, then by id."""
-    if postings.count <= 0:
+    if not postings.count:
         return []
     rows, scores = _scored(postings, weights)
     limit = depth
@@ -320,11 +339,12 @@ def _ranked(
 
 def _scored(postings: Postings, weights: Sequence[float]) -> tuple[Rows, NDArray[np.float64]]:
     """The rows that have a term, and their scores."""
-    mean = postings.length / postings.count or 1.0
+    means = np.array(mean_lengths(postings.counts, postings.lengths))
     rows, parts = [np.zeros(0, np.int64)], [np.zeros(0)]
     for each, weight in zip(postings.terms, weights, strict=True):
-        count = each["count"].astype(np.float64)
-        parts.append(weight * count / (count + K1 * (1 - B + B * each["length"].astype(np.float64) / mean)))
+        count, lengths = each["count"].astype(np.float64), each["length"].astype(np.int64)
+        relative = (lengths & (1 << LENGTH_BITS) - 1) / means[lengths >> LENGTH_BITS]
+        parts.append(weight * count / (count + K1 * (1 - B + B * relative)))
         rows.append(each["row"].astype(np.int64))
     every, values = np.concatenate(rows), np.concatenate(parts)
     low, span = (int(every.min()), int(np.ptp(every)) + 1) if every.size else (0, 1)

@@ -429,6 +429,20 @@ _SQL = {
     CREATE INDEX records_beginning ON records (id COLLATE "C");
     CREATE INDEX records_short ON records (right(id, 8) COLLATE "C");
 """,
+    "lengths by kind": """
+    -- A stored length has the number of the record's kind in the bits from the 30th on. The next search makes the
+    -- postings again.
+    UPDATE records SET length = length + CASE kind WHEN 'chunk' THEN 1 << 29 ELSE 2 << 29 END WHERE kind <> 'fact';
+    ALTER TABLE tallies ADD COLUMN kind integer NOT NULL DEFAULT 0;
+    ALTER TABLE tallies ALTER COLUMN kind DROP DEFAULT;
+    DELETE FROM tallies;
+    INSERT INTO tallies (scope, kind, records, length)
+        SELECT scope, length >> 29, count(*), sum(length & ((1 << 29) - 1)) FROM records
+        WHERE forgotten_at IS NULL GROUP BY 1, 2;
+    DROP INDEX tallies_scope;
+    CREATE INDEX tallies_scope ON tallies (scope) INCLUDE (kind, records, length);
+    DELETE FROM meta WHERE key = 'keywords' AND EXISTS (SELECT 1 FROM records WHERE forgotten_at IS NULL);
+""",
 }
 MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""

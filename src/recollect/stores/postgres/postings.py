@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from recollect.analysis import Analyzer
-from recollect.stores.database import TITLE_WEIGHT
+from recollect.stores.database import KIND_NUMBERS, TITLE_WEIGHT
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.rows import passage_hash
 from recollect.types import Record
@@ -25,31 +25,43 @@ REINDEX_CHARACTERS = 2_000_000  # records that are analysed again in one transac
 
 MERGE_LOCK = 0x52434C50  # the advisory lock for merging, one for each schema
 
+LENGTH_BITS = 29  # of the length of a record as it is stored; the bits above are the number of its kind
+KIND, WORDS = f"length >> {LENGTH_BITS}", f"length & {(1 << LENGTH_BITS) - 1}"  # of a stored length
+
 DOCUMENT = "INSERT INTO documents (row, scope, length, terms, counts) VALUES (%s, %s, %s, %s::text[], %s::real[])"
-TALLY = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
+TALLY = "INSERT INTO tallies (scope, kind, records, length) VALUES (%s, %s, %s, %s)"
 _REMOVE = (
     "WITH old AS (DELETE FROM documents WHERE row = %s RETURNING row, scope, terms, merged)"
     " INSERT INTO removals (row, scope, terms) SELECT row, scope, terms FROM old WHERE merged"
 )
 
-MERGE_TALLIES = (  # one tally for each scope, in place of many
-    "WITH gone AS (DELETE FROM tallies RETURNING scope, records, length) INSERT INTO tallies (scope, records, length)"
-    " SELECT scope, sum(records), sum(length) FROM gone GROUP BY scope"
+_MERGED = (
+    " RETURNING scope, kind, records, length) INSERT INTO tallies (scope, kind, records, length)"
+    " SELECT scope, kind, sum(records), sum(length) FROM gone GROUP BY scope, kind"
 )
+MERGE_TALLIES = f"WITH gone AS (DELETE FROM tallies{_MERGED}"  # one for each scope and kind, in place of many
 
 _MERGE_SCOPE = (
     "WITH gone AS (DELETE FROM tallies WHERE number IN"
-    " (SELECT number FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED) RETURNING records, length)"
-    " INSERT INTO tallies (scope, records, length)"
-    " SELECT %s, sum(records), sum(length) FROM gone HAVING count(*) > 0"
+    f" (SELECT number FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED){_MERGED}"
 )
 
 
 class TermCounts(NamedTuple):
-    """The weighted count of each term of a record, and the record's length without stop words."""
+    """The weighted count of each term of a record, and the record's length without stop words, with its kind."""
 
     counts: dict[str, float]
     length: int
+
+    @property
+    def kind(self) -> int:
+        """The number of the record's kind."""
+        return self.length >> LENGTH_BITS
+
+    @property
+    def words(self) -> int:
+        """The length alone."""
+        return self.length & (1 << LENGTH_BITS) - 1
 
 
 class IndexedRecord(NamedTuple):
@@ -66,7 +78,7 @@ class IndexWriter:
     """Adds records to the indexes and removes them, with statements that return nothing and can be pipelined."""
 
     analyzer: Callable[[], Analyzer]
-    analysed: Mapping[tuple[str, str, str], TermCounts] = field(default_factory=dict)
+    analysed: Mapping[tuple[str, str, str, str], TermCounts] = field(default_factory=dict)
 
     def ahead(self, records: Iterable[Record]) -> IndexWriter:
         """A writer that has analysed some records, so that no transaction waits for that."""
@@ -88,10 +100,10 @@ class IndexWriter:
                 term = term_key(token.term)
                 counts[term] = counts.get(term, 0.0) + weight
                 length += 0 if token.stop else int(weight)
-        return TermCounts(counts, max(1, length))
+        return TermCounts(counts, KIND_NUMBERS[record.kind] << LENGTH_BITS | max(1, length))
 
-    def _key(self, record: Record) -> tuple[str, str, str]:
-        return self.analyzer().fingerprint, record.title, record.text
+    def _key(self, record: Record) -> tuple[str, str, str, str]:
+        return self.analyzer().fingerprint, record.kind, record.title, record.text
 
     def add(self, connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
         """Add records to all indexes."""
@@ -104,11 +116,12 @@ class IndexWriter:
     def add_derived(connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
         """Add tallies and vectors. A record without a vector gets an empty row in each vector table."""
         rows, scopes = [each.row for each in stored], [each.scope for each in stored]
-        lengths = Counter[int]()
+        counts, lengths = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for each in stored:
-            lengths[each.scope] += each.terms.length
-        for scope, count in Counter(scopes).items():  # a new row for each, so that no transaction waits for another
-            connection.execute(TALLY, (scope, count, lengths[scope]))
+            counts[each.scope, each.terms.kind] += 1
+            lengths[each.scope, each.terms.kind] += each.terms.words
+        for key, count in counts.items():  # a new row for each, so that no transaction waits for another
+            connection.execute(TALLY, (*key, count, lengths[key]))
         IndexWriter.merge_tallies(connection, drawn_scopes(set(scopes)))
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in spaces:
@@ -123,17 +136,17 @@ class IndexWriter:
 
     @staticmethod
     def merge_tallies(connection: Connection, scopes: Iterable[int]) -> None:
-        """One tally of each scope in place of many."""
+        """One tally of each scope and kind in place of many."""
         for scope in scopes:
-            connection.execute(_MERGE_SCOPE, (scope, scope))
+            connection.execute(_MERGE_SCOPE, (scope,))
 
     @staticmethod
     def remove(connection: Connection, row: int, spaces: Sequence[int]) -> None:
         """Remove a record from all indexes."""
         connection.execute(_REMOVE, (row,))
         connection.execute(
-            "INSERT INTO tallies (scope, records, length)"
-            " SELECT scope, -1, -length FROM records WHERE row = %s AND forgotten_at IS NULL",
+            "INSERT INTO tallies (scope, kind, records, length)"
+            f" SELECT scope, {KIND}, -1, -({WORDS}) FROM records WHERE row = %s AND forgotten_at IS NULL",
             (row,),
         )
         for space in spaces:
@@ -188,20 +201,20 @@ def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
     if not (batch := not_indexed(connection, after)):
         return -1
     rows = connection.execute(
-        "SELECT row, scope, title, text FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)"
+        "SELECT row, scope, kind, title, text FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)"
         " ORDER BY id FOR UPDATE",
         (batch,),
     ).fetchall()
     with connection.pipeline():
-        for row, scope, title, text in rows:
-            terms, length = writer.terms(Record("", text, title=title))
+        for row, scope, kind, title, text in rows:
+            terms, length = writer.terms(Record("", text, kind, title))
             values = (row, scope, length, list(terms), list(terms.values()))
             connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
             connection.execute(
                 "WITH changed AS (UPDATE records SET length = %s FROM records AS before"
                 " WHERE records.row = %s AND before.row = records.row AND records.length <> %s"
-                " RETURNING records.scope, records.length - before.length AS more)"
-                " INSERT INTO tallies (scope, records, length) SELECT scope, 0, more FROM changed",
+                " RETURNING records.scope, records.length, records.length - before.length AS more)"
+                f" INSERT INTO tallies (scope, kind, records, length) SELECT scope, {KIND}, 0, more FROM changed",
                 (length, row, length),
             )
     return int(batch[-1])

@@ -100,8 +100,9 @@ def bm25(
     pairs = list(zip(weighted.items(), sizes, strict=True))
     unknown = tuple(term for (term, _), size in pairs if not size and term in terms)
     idfs = [often * idf(visible.count, size, common.get(term, 0.0)) for (term, often), size in pairs]
-    norms = visible.view.lengths[places if among is None else among[places]] * B
-    norms /= visible.mean_length
+    positions = places if among is None else among[places]
+    norms = visible.view.lengths[positions] * B
+    norms /= visible.mean_lengths(positions)
     norms += 1 - B
     norms *= K1
     norms += counts

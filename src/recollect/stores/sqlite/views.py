@@ -12,6 +12,7 @@ import numpy as np
 
 from recollect.dataclass import dataclass
 from recollect.ranking import Statement
+from recollect.stores.database import KIND_NUMBERS
 from recollect.stores.sqlite.arrays import Array
 from recollect.stores.sqlite.segments import Ints, Mask, RowArrays, Segment, merged, without
 
@@ -119,6 +120,14 @@ class View(Layers[Segment]):
     def lengths(self) -> NDArray[np.int32]:
         """The length of each record in words."""
         return self._joined("length")  # type: ignore[no-any-return]
+
+    @cached_property
+    def kinds(self) -> NDArray[np.uint8] | None:
+        """The number of the kind of each record; None where all are of one kind."""
+        if len({tuple(each.names["kind"]) for each in self.segments}) == 1 == len(self.segments[0].names["kind"]):
+            return None
+        tables = [np.array([0, *map(KIND_NUMBERS.__getitem__, each.names["kind"])], np.uint8) for each in self.segments]
+        return np.concatenate([table[each.kind] for table, each in zip(tables, self.segments, strict=True)])
 
     @cached_property
     def rows(self) -> Ints:

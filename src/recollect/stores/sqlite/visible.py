@@ -14,6 +14,7 @@ import numpy as np
 from recollect.analysis import Analyzer, term_hash
 from recollect.dataclass import dataclass
 from recollect.querylang import has_phrase, is_word, needed_terms, term_of
+from recollect.stores.database import mean_lengths
 from recollect.stores.rows import all_of, distinct, from_row, micros
 from recollect.stores.sqlite.arrays import Array, score_threshold
 from recollect.stores.sqlite.database import Database
@@ -51,11 +52,19 @@ class Visible:
             for start, end, offset in zip(bounds[:-1], bounds[1:], self.view.starts[:-1], strict=True)
         ]
 
+    def mean_lengths(self, positions: Ints) -> Any:
+        """The length in words that each of these records is compared with, or one for all."""
+        means = self._mean_lengths
+        return means[0] if self.view.kinds is None else means[self.view.kinds[positions]]
+
     @cached_property
-    def mean_length(self) -> float:
-        """The mean length of the admitted records, in words."""
-        lengths = self.view.lengths if self.mask is None else self.view.lengths[self.positions]
-        return float(lengths.mean(dtype=np.float64)) or 1.0
+    def _mean_lengths(self) -> NDArray[np.float64]:
+        admitted = slice(None) if self.mask is None else self.positions
+        lengths, kinds = self.view.lengths[admitted], self.view.kinds
+        if kinds is None:
+            return np.array(mean_lengths([len(lengths)], [int(lengths.sum(dtype=np.int64))]))
+        counts, totals = np.bincount(kinds[admitted]), np.bincount(kinds[admitted], lengths)
+        return np.array(mean_lengths(counts.tolist(), totals.tolist()))
 
     @cached_property
     def by_row(self) -> Mask:

@@ -80,9 +80,9 @@ class ClusterContents(PostgresContents):
         with connection.cursor().copy("COPY documents (row, scope, length, terms, counts) FROM STDIN") as copy:
             for row, number, (counts, length) in live:
                 copy.write_row((row, number, length, list(counts), list(counts.values())))
-        with connection.cursor().copy("COPY tallies (scope, records, length) FROM STDIN") as copy:
-            for _, number, (_, length) in live:
-                copy.write_row((number, 1, length))
+        with connection.cursor().copy("COPY tallies (scope, kind, records, length) FROM STDIN") as copy:
+            for _, number, terms_of in live:
+                copy.write_row((number, terms_of.kind, 1, terms_of.words))
         for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space").fetchall():
             with connection.cursor().copy(f"COPY vectors_{space} (row, scope) FROM STDIN") as copy:
                 for row, number, _ in live:
@@ -107,7 +107,9 @@ class ClusterContents(PostgresContents):
                 _copy_vectors(connection, space, values)
 
     def merge_tallies(self, connection: Connection) -> None:
-        scopes = connection.execute("SELECT scope FROM tallies GROUP BY scope HAVING count(*) > 1").fetchall()
+        scopes = connection.execute(
+            "SELECT scope FROM tallies GROUP BY scope HAVING count(*) > count(DISTINCT kind)"
+        ).fetchall()
         for (scope,) in scopes:
             with connection.transaction():
                 merge_tallies(connection, scope)

@@ -79,17 +79,18 @@ class ClusterKeywords(PostgresKeywords):
         ids = "SELECT id FROM ids WHERE row = ANY(%s) ORDER BY id FOR UPDATE"
         connection.execute(ids, (batch,))
         rows = connection.execute(
-            "SELECT row, scope, title, text, length FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)", (batch,)
+            "SELECT row, scope, kind, title, text, length FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)",
+            (batch,),
         ).fetchall()
         with connection.pipeline():
-            for row, scope, title, text, before in rows:
-                terms, length = writer.terms(Record("", text, title=title))
-                values = (row, scope, length, list(terms), list(terms.values()))
+            for row, scope, kind, title, text, before in rows:
+                counts, length = terms = writer.terms(Record("", text, kind, title))
+                values = (row, scope, length, list(counts), list(counts.values()))
                 connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)
                 if length != before:
                     update = "UPDATE records SET length = %s WHERE scope = %s AND row = %s"
                     connection.execute(update, (length, scope, row))
-                    connection.execute(TALLY, (scope, 0, length - before))
+                    connection.execute(TALLY, (scope, terms.kind, 0, length - before))
         return batch[-1]
 
 

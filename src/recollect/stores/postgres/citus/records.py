@@ -26,7 +26,7 @@ from recollect.stores.postgres.citus.vectors import (
 )
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
-from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, drawn_scopes
+from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, TermCounts, drawn_scopes
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.records import to_event
@@ -207,7 +207,8 @@ class ClusterRows(Rows):
                 removal = "INSERT INTO removals (scope, row, terms) VALUES (%s, %s, %s::text[])"
                 self.connection.execute(removal, (*key, found[0]))
             if length:
-                self.connection.execute(TALLY, (key[0], -1, -length[0]))
+                held = TermCounts({}, length[0])
+                self.connection.execute(TALLY, (key[0], held.kind, -1, -held.words))
             for space in self._spaces:
                 self.connection.execute(f"DELETE FROM vectors_{space} WHERE scope = %s AND row = %s", key)
 
@@ -243,7 +244,7 @@ class ClusterRows(Rows):
             for row, scope, _, terms in stored
         ]
         insert_rows(self.connection, DOCUMENT, documents)
-        insert_rows(self.connection, TALLY, [(each.scope, 1, each.terms.length) for each in stored])
+        insert_rows(self.connection, TALLY, [(scope, terms.kind, 1, terms.words) for _, scope, _, terms in stored])
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in self._spaces:
             values = [self._vectors.get((space, passage)) for passage in passages]
@@ -335,11 +336,12 @@ class ClusterRecords(PostgresRecords):
 
 
 def merge_tallies(connection: Connection, scope: int) -> None:
-    """One tally of a scope in place of many."""
+    """One tally of a scope and kind in place of many."""
     tallies = connection.execute(
-        "SELECT number, records, length FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED", (scope,)
+        "SELECT kind, number, records, length FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED", (scope,)
     ).fetchall()
-    if len(tallies) > 1:
-        numbers, records, lengths = zip(*tallies, strict=True)
-        connection.execute("DELETE FROM tallies WHERE scope = %s AND number = ANY(%s)", (scope, list(numbers)))
-        connection.execute(TALLY, (scope, sum(records), sum(lengths)))
+    for kind in {each[0] for each in tallies}:
+        _, numbers, records, lengths = zip(*(each for each in tallies if each[0] == kind), strict=True)
+        if len(numbers) > 1:
+            connection.execute("DELETE FROM tallies WHERE scope = %s AND number = ANY(%s)", (scope, list(numbers)))
+            connection.execute(TALLY, (scope, kind, sum(records), sum(lengths)))
