@@ -265,28 +265,27 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter, b
     ]
     with connection.pipeline():
         cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
-    fingerprint, removed = (cursor.fetchone() or (None,) for cursor in (cursors[0], cursors[3]))
-    gone, counts, lengths = _numbers(removed[0]), [0] * len(KIND_NUMBERS), [0] * len(KIND_NUMBERS)
-    parts = [(_numbers(packed), kind, length) for packed, kind, length in cursors[1]]
-    listed = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _, _ in parts)])
-    for kind, count, length in [] if of_fields else cursors[2]:
-        counts[kind], lengths[kind] = count, length
+    fingerprint, selection, tallies, removed, merged, unmerged = (cursor.fetchall() for cursor in cursors)
+    parts = [(_numbers(rows), kind, length) for rows, kind, length in selection]
+    totals = np.zeros((len(KIND_NUMBERS), 2), np.int64)
+    for kind, *total in [] if of_fields else tallies:
+        totals[kind] = total
     for rows, kind, length in parts:
-        counts[kind] += rows.size if of_fields else -rows.size
-        lengths[kind] += length if of_fields else -length
-    merged: dict[int, bytes] = dict(cursors[4].fetchall())
-    unmerged: dict[int, bytes] = dict(cursors[5].fetchall())
+        totals[kind] += (rows.size, length) if of_fields else (-rows.size, -length)
+    listed = np.concatenate([np.zeros(0, np.int64), *(rows for rows, *_ in parts)])
+    gone, blocks_of, new = _numbers(removed[0][0]), dict(merged), dict(unmerged)
     found = []
     for place in range(1, len(terms) + 1):
-        postings = np.frombuffer(merged.get(place) or b"", POSTING)
+        postings = np.frombuffer(blocks_of[place] or b"", POSTING)
         if gone.size:
             postings = postings[~_among(postings, gone)]
-        if place in unmerged:
-            postings = np.concatenate([postings, np.frombuffer(unmerged[place], POSTING)])
+        if place in new:
+            postings = np.concatenate([postings, np.frombuffer(new[place], POSTING)])
         if of_fields or listed.size:
             postings = postings[_among(postings, listed) == of_fields]
         found.append(postings)
-    return Postings(fingerprint[0], found, counts, lengths)
+    counts, lengths = totals.T.tolist()
+    return Postings(fingerprint[0][0] if fingerprint else None, found, counts, lengths)
 
 
 def _among(postings: NDArray[np.void], rows: Rows) -> NDArray[np.bool_]:
