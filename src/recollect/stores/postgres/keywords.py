@@ -273,7 +273,8 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter, b
     for rows, kind, length in parts:
         totals[kind] += (rows.size, length) if of_fields else (-rows.size, -length)
     listed = np.concatenate([np.zeros(0, np.int64), *(rows for rows, *_ in parts)])
-    gone, blocks_of, new = _numbers(removed[0][0]), dict(merged), dict(unmerged)
+    gone, blocks_of = _numbers(removed[0][0]), dict[int, bytes](merged)
+    new = dict[int, bytes](unmerged)
     found = []
     for place in range(1, len(terms) + 1):
         postings = np.frombuffer(blocks_of[place] or b"", POSTING)
