@@ -277,7 +277,7 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter, b
     new = dict[int, bytes](unmerged)
     found = []
     for place in range(1, len(terms) + 1):
-        postings = np.frombuffer(blocks_of[place] or b"", POSTING)
+        postings = np.frombuffer(blocks_of.get(place) or b"", POSTING)
         if gone.size:
             postings = postings[~_among(postings, gone)]
         if place in new:
