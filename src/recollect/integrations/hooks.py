@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recollect.disk import write_private
-from recollect.errors import FailedError, UsageError
+from recollect.errors import FailedError, UsageError, file_errors
 from recollect.ingest.service import executable
 
 RECALL, CAPTURE = "recall --hook", "hook capture"
@@ -171,9 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def write(path: Path, text: str) -> None:
     """Write the settings file or the plug-in of a program."""
-    try:
+    with file_errors(path, hint="--print prints it"):
         place = path.resolve()  # a link stays one
         place.parent.mkdir(parents=True, exist_ok=True)
         write_private(place, text, like=place if place.exists() else None)
-    except OSError as error:
-        raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="--print prints it") from error
