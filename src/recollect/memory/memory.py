@@ -15,7 +15,7 @@ from recollect.errors import Unreachable, UsageError
 from recollect.memory.asking import read_query
 from recollect.memory.assembly import ExternalSources, Rerankers, Threads, assemble, logger, with_options
 from recollect.memory.closeness import ClosenessOf
-from recollect.memory.embeddings import Embeddings, filling_of, rest_of
+from recollect.memory.embeddings import Embeddings, rest_of
 from recollect.memory.importing import Importer
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, trusting, with_left_out
@@ -297,9 +297,10 @@ class Memory(Importer):
         vectors: dict[str, Any] = {"embedder": active.embedder if active else None}
         if self.caller is None:
             vectors |= {"dimension": active.dimension, "with": covered} if active else {"with": 0}
-            vectors |= {"background": str(background)} if (background := filling_of(self.store)) else {}
             from recollect.ingest.recutting import outdated
+            from recollect.memory.filling import filling
 
+            vectors |= {"background": str(background)} if (background := filling(self.store)) else {}
             status |= {"outdated_files": older} if (older := sum(outdated(self.store.files).values())) else {}
         return {**status, "vectors": {**vectors, "without": missing}}
 
