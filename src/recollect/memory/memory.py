@@ -400,7 +400,8 @@ class Memory(Importer):
         """
         from recollect.memory.explain import why_not
 
-        return why_not(self, text, target, options, work)
+        with self.store.reading():  # or a record could be gone when its rank is known
+            return why_not(self, text, target, options, work)
 
     def get(
         self,
@@ -447,5 +448,4 @@ class Memory(Importer):
 
     def _visible(self) -> Filter | None:
         """The filter for all that this scope can see; None for the owner without a scope, who sees everything."""
-        everything = self.caller is None and self.scope == GLOBAL
-        return None if everything else Filter(scope=self.scope, superseded=True)
+        return None if self._limit is None else Filter(scope=self.scope, superseded=True)
