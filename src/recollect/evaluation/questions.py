@@ -15,6 +15,7 @@ from recollect.evaluation import prose
 from recollect.evaluation.prose import Leak, Vocabulary, target_of
 from recollect.ingest.documents import MAX_FRONT_MATTER, read_document
 from recollect.memory import Memory
+from recollect.memory.validation import MOST_LISTED
 from recollect.models.openai import Llm
 from recollect.ranking import fold
 from recollect.types import FileState, Notes, Progress, Record, Store
@@ -53,7 +54,7 @@ class VisibleRecords:
 
     def __init__(self, memory: Memory, filters: Mapping[str, Any], progress: Progress | None = None) -> None:
         self.where, self.keywords = memory.prepare("", **filters)[1].filter, memory.store.keywords
-        visible = memory.store.records.list(self.where, limit=1_000_000_000)
+        visible = memory.store.records.list(self.where, limit=MOST_LISTED)
         # A path with a tab or a line break cannot be written to the judgments.
         writable = (record for record in visible if not set("\t\r\n") & set(target_of(record)))
         everything = sorted(writable, key=lambda record: record.id)

@@ -18,7 +18,15 @@ from recollect.memory.closeness import ClosenessOf
 from recollect.memory.embeddings import Embeddings, rest_of
 from recollect.memory.importing import Importer
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, trusting, with_left_out
+from recollect.memory.validation import (
+    FILTER_ARGUMENTS,
+    MOST_LISTED,
+    clean_names,
+    make_filter,
+    merge_scope,
+    trusting,
+    with_left_out,
+)
 from recollect.memory.watching import changes
 from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import EMBEDDERS, open_embedder
@@ -36,8 +44,6 @@ if TYPE_CHECKING:
     from recollect.memory.recall import Recall
     from recollect.moving import Moved
     from recollect.moving.backups import SavedBackup
-
-MOST_LISTED = 1_000_000_000
 
 
 class Memory(Importer):
