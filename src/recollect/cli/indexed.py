@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -28,7 +29,7 @@ def folders(context: click.Context, /, as_json: bool, **options: Any) -> None:
         return
     with open_memory(options, reads=True) as memory:
         listed = roots.folders(memory.store)
-    emit(as_json, [folder.as_dict() for folder in listed], lambda: _print(listed))
+    emit(as_json, [asdict(folder) for folder in listed], lambda: _print(listed))
 
 
 def _print(listed: Sequence[IndexedFolder]) -> None:
@@ -55,7 +56,7 @@ def describe(path: str, text: str, as_json: bool, **options: Any) -> None:
     """Describe the folder PATH for agents in a sentence; an empty TEXT removes the description."""
     with open_memory(options) as memory:
         folder = roots.describe(memory, path, text)
-    emit(as_json, folder.as_dict(), lambda: notice(f"{folder.path}: {folder.description or 'no description'}"))
+    emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {folder.description or 'no description'}"))
 
 
 @folders.command()
@@ -66,7 +67,7 @@ def remove(path: str, as_json: bool, **options: Any) -> None:
     with open_memory(options) as memory:
         folder = roots.remove(memory, path)
     removed = f"{counted(folder.files, 'file')}, {counted(folder.chunks, 'chunk')}"
-    emit(as_json, folder.as_dict(), lambda: notice(f"removed {folder.path} from the index: {removed}"))
+    emit(as_json, asdict(folder), lambda: notice(f"removed {folder.path} from the index: {removed}"))
 
 
 @folders.command()
@@ -77,4 +78,4 @@ def rename(old: str, new: str, as_json: bool, **options: Any) -> None:
     """Let the indexed folder OLD, which was moved, be NEW from now on. Nothing is read or embedded again."""
     with open_memory(options) as memory:
         folder = roots.rename(memory, old, new)
-    emit(as_json, folder.as_dict(), lambda: notice(f"{folder.path}: {counted(folder.files, 'file')} followed"))
+    emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {counted(folder.files, 'file')} followed"))
