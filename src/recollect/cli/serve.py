@@ -22,6 +22,7 @@ from recollect.cli.flags import common, json_flag, open_memory, scheduled_backup
 from recollect.cli.hook import end_after
 from recollect.cli.terminal import emit, notice, plain, plain_text, print_table
 from recollect.errors import FailedError, ModelError, UsageError
+from recollect.network.addresses import is_local, offline
 from recollect.registry import missing_package
 from recollect.web.access import Caller, Tokens, tokens_file
 
@@ -74,7 +75,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path, **options: Any)
     serving["allowed_hosts"] = _names(options["allowed_hosts"], ".", _HOST)
     serving["allowed_origins"] = _names(options["allowed_origins"], "/", _ORIGIN)
     tokens = Tokens(None if no_token else tokens_at)
-    if not tokens.all() and not middleware.is_loopback(host):
+    if not tokens.all() and not is_local(host):
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listen(host, port) as listener, open_memory(options, fetch=False) as memory:
@@ -123,7 +124,6 @@ def _fetch_models(memory: Memory) -> None:
     """Fetch missing models; until then, searches are answered without them. A request never starts a download."""
     from recollect.models.catalogue import MODELS, installed
     from recollect.models.fetch import fetch_automatically
-    from recollect.network.addresses import offline
 
     settings, active = memory.settings, memory.store.spaces.active
     reranker = settings.search.rerank_model if settings.search.rerank else "none"
