@@ -241,8 +241,9 @@ class Embeddings:
 
     def fill(self, progress: Progress | None = None, *, activate: bool = True) -> int:
         """Compute every missing vector of the configured model, and then, with `activate`, let its space answer."""
-        embedder, active = self._embedder(), self._spaces.active
-        space = _space_of(embedder, active)
+        embedder = self._embedder()
+        space = _space_of(embedder, self._spaces.active)
+        active = self._spaces.active  # read again: the model may have been loaded meanwhile, which takes seconds
         if activate and (active is None or not self._spaces.open(active).coverage()[0]):
             self._spaces.activate(space)  # no other model answers meanwhile
         done = _fill(embedder, self._spaces.open(space), progress)
