@@ -15,7 +15,7 @@ from recollect.evaluation import prose
 from recollect.evaluation.prose import Leak, Vocabulary, target_of
 from recollect.ingest.links import aliases_of
 from recollect.memory import Memory
-from recollect.memory.validation import MOST_LISTED
+from recollect.memory.naming import MOST_LISTED
 from recollect.models.openai import Llm
 from recollect.ranking import fold
 from recollect.types import Notes, Progress, Record

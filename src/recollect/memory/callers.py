@@ -11,8 +11,8 @@ from typing import Any, Self
 from recollect.dataclass import dataclass
 from recollect.errors import Forbidden, UsageError
 from recollect.memory.changes import Writer, retried, values_before
+from recollect.memory.naming import MOST_LISTED
 from recollect.memory.validation import (
-    MOST_LISTED,
     WRITER_FIELDS,
     claimed,
     make_fields,

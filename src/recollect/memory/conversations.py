@@ -19,8 +19,8 @@ from recollect.ingest.chats import chat_files, read_chats
 from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
 from recollect.memory.importing import FileImport
-from recollect.memory.naming import LEAST_CHARACTERS
-from recollect.memory.validation import MOST_LISTED, make_filter
+from recollect.memory.naming import LEAST_CHARACTERS, MOST_LISTED
+from recollect.memory.validation import make_filter
 from recollect.ranking import well_formed
 from recollect.types import Provenance, Record, Scope, now
 from recollect.types.records import TURN_STEP, Change, Forget, Put

@@ -19,8 +19,8 @@ from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report,
 from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
+from recollect.memory.naming import MOST_LISTED
 from recollect.memory.roots import check_there, kept_fields
-from recollect.memory.validation import MOST_LISTED
 from recollect.models.openai import open_llm
 from recollect.redaction import redact
 from recollect.types import ActiveSpace, Filter, Progress, Record, Scope, Store, Vector

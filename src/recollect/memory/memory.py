@@ -17,16 +17,9 @@ from recollect.memory.assembly import ExternalSources, Rerankers, Threads, assem
 from recollect.memory.closeness import ClosenessOf
 from recollect.memory.embeddings import Embeddings, rest_of
 from recollect.memory.importing import Importer
+from recollect.memory.naming import MOST_LISTED
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.validation import (
-    FILTER_ARGUMENTS,
-    MOST_LISTED,
-    clean_names,
-    make_filter,
-    merge_scope,
-    trusting,
-    with_left_out,
-)
+from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, trusting, with_left_out
 from recollect.memory.watching import changes
 from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import EMBEDDERS, open_embedder

@@ -27,7 +27,6 @@ from recollect.ranking import HALF_LIVES, clean
 from recollect.types import KINDS, Answer, Filter, Provenance, Record, Scope, Store, now
 from recollect.types.records import MOST_LINES, new_id
 
-MOST_LISTED = 1_000_000_000  # records; more than any store holds
 MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a file, which `recollect index` splits
 UNADDRESSABLE = (".", "..")  # as ids: a browser and most HTTP clients remove these parts of an address
 
