@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.cli.flags import common, flags, json_flag, open_memory
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain
-from recollect.memory import roots
-from recollect.memory.roots import IndexedFolder
+
+if TYPE_CHECKING:
+    from recollect.memory.roots import IndexedFolder
 
 _path = click.argument("path", metavar="PATH")
 _flags = flags(common, json_flag)
@@ -27,6 +28,8 @@ def folders(context: click.Context, /, as_json: bool, **options: Any) -> None:
         named = {name: value for name, value in options.items() if value is not None}
         context.find_root().obj = {**(context.find_root().obj or {}), **named}
         return
+    from recollect.memory import roots
+
     with open_memory(options, reads=True) as memory:
         listed = roots.folders(memory.store)
     emit(as_json, [asdict(folder) for folder in listed], lambda: _print(listed))
@@ -54,6 +57,8 @@ def _print(listed: Sequence[IndexedFolder]) -> None:
 @_flags
 def describe(path: str, text: str, as_json: bool, **options: Any) -> None:
     """Describe the folder PATH for agents in a sentence; an empty TEXT removes the description."""
+    from recollect.memory import roots
+
     with open_memory(options) as memory:
         folder = roots.describe(memory, path, text)
     emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {folder.description or 'no description'}"))
@@ -64,6 +69,8 @@ def describe(path: str, text: str, as_json: bool, **options: Any) -> None:
 @_flags
 def remove(path: str, as_json: bool, **options: Any) -> None:
     """Remove the folder PATH and its chunks from the index, also if it is gone. Files are not touched."""
+    from recollect.memory import roots
+
     with open_memory(options) as memory:
         folder = roots.remove(memory, path)
     removed = f"{counted(folder.files, 'file')}, {counted(folder.chunks, 'chunk')}"
@@ -76,6 +83,8 @@ def remove(path: str, as_json: bool, **options: Any) -> None:
 @_flags
 def rename(old: str, new: str, as_json: bool, **options: Any) -> None:
     """Let the indexed folder OLD, which was moved, be NEW from now on. Nothing is read or embedded again."""
+    from recollect.memory import roots
+
     with open_memory(options) as memory:
         folder = roots.rename(memory, old, new)
     emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {counted(folder.files, 'file')} followed"))
