@@ -19,7 +19,7 @@ from support import DOCS
 from recollect import Memory
 from recollect.config import Settings, SourceSettings
 from recollect.errors import SearchFailed, StoreError
-from recollect.memory.spans import span
+from recollect.memory.spans import traced
 
 PAGE = (DOCS / "telemetry.md").read_text(encoding="utf-8")
 
@@ -251,17 +251,15 @@ def test_unsampled_spans_have_no_children(memory, set_up):
     telemetry = set_up(sampler=ALWAYS_OFF)
     memory.add("The key is under the pot.")
     assert len(memory.search("key").results) == 1
-    with span("anything") as begun:
-        assert not begun.recording
     assert telemetry.spans == []
 
 
 def test_custom_span_records_its_attributes(telemetry):
-    """`span` records what it gets, except None, also in another thread."""
+    """A span records what it gets, except None, also in another thread."""
 
-    def work() -> None:
-        with span("work", limit=3, mode=None) as begun:
-            begun.set(results=2, grade=None)
+    @traced("work", lambda span, results: span.set(limit=3, results=results, grade=None))
+    def work() -> int:
+        return 2
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -275,9 +273,6 @@ def test_without_opentelemetry_nothing_happens(memory, monkeypatch, there):
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", there)
     memory.add("The key is under the pot.")
     assert len(memory.search("key").results) == 1
-    with span("anything", limit=1) as begun:
-        begun.set(results=1)
-        assert not begun.recording
 
 
 @pytest.mark.parametrize(
@@ -289,15 +284,16 @@ def test_opentelemetry_is_not_loaded_unless_used(first, never):
         f"{first}\n"
         "import sys\n"
         "from recollect import Memory\n"
-        "from recollect.memory.spans import span\n"
-        "with Memory.open(':memory:', embedder='hashing:64') as memory, span('work') as begun:\n"
+        "from recollect.memory.spans import traced\n"
+        "with Memory.open(':memory:', embedder='hashing:64') as memory:\n"
         "    memory.add('The key is under the pot.')\n"
         "    memory.embed()\n"
         "    memory.recall('key')\n"
-        f"print([name for name in sys.modules if name.startswith({never!r})], begun.recording)\n"
+        "traced('work', lambda *_: print('recorded'))(lambda: None)()\n"
+        f"print([name for name in sys.modules if name.startswith({never!r})])\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout) == (0, "[] False\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "[]\n"), ran.stderr
 
 
 @pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))

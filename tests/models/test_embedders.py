@@ -21,7 +21,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (about / "entry_points.txt").write_text(
         "[recollect.embedders]\nacme = acme_embedders:opened\nhashing = acme_embedders:opened\n"
     )
-    (tmp_path / "acme_embedders.py").write_text("def opened(spec, *, size=1):\n    return (spec, size)\n")
+    (tmp_path / "acme_embedders.py").write_text("def opened(spec):\n    return (spec, 1)\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "acme_embedders", raising=False)
     return tmp_path
@@ -57,9 +57,9 @@ def test_a_reranker_cannot_be_opened_as_an_embedder():
 
 
 def test_package_adds_an_embedder(foreign):
-    """A name from an entry point is listed, loaded and called with the whole spec and the options."""
+    """A name from an entry point is listed, loaded and called with the whole spec."""
     assert "acme" in EMBEDDERS.names()
-    assert open_embedder("acme:large", size=3) == ("acme:large", 3)
+    assert open_embedder("acme:large") == ("acme:large", 1)
 
 
 def test_package_cannot_replace_a_built_in_embedder(foreign):
@@ -91,10 +91,11 @@ def test_missing_package_names_the_extra(monkeypatch, spec, package, extra):
     assert caught.value.hint == f"pip install 'recollect-search[{extra}]'"
 
 
-def test_unknown_option_is_a_usage_error():
-    """Before anything is loaded."""
-    with pytest.raises(UsageError, match=r"hashing cannot be opened with these options.*colour"):
-        open_embedder("hashing", colour="red")
+def test_function_that_wants_more_than_a_spec_is_a_usage_error(offer):
+    """The error names what it wants."""
+    offer("recollect.embedders", "acme", "def open(spec, *, colour): ...\n")
+    with pytest.raises(UsageError, match=r"acme cannot be opened with these options.*colour"):
+        open_embedder("acme")
 
 
 def test_listing_imports_nothing():
@@ -127,7 +128,7 @@ def test_package_gets_the_settings_if_it_has_the_parameter(offer):
 def test_endpoint_of_the_settings_is_used(server):
     """`openai:MODEL` takes address, prefixes and dimension from `[openai]`."""
     settings = Settings(openai=OpenAISettings(base_url=server.url, query_prefix="query: ", dimensions=32))
-    assert open_embedder("openai:tide", settings=settings, api_key="k").query("low water").shape == (32,)
+    assert open_embedder("openai:tide", settings=settings).query("low water").shape == (32,)
     assert server.asked[0].body["input"] == ["query: low water"]
 
 

@@ -5,6 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
+from recollect.config import LlmSettings
 from recollect.errors import FailedError, LlmError, UsageError
 from recollect.models.openai import open_llm
 
@@ -12,9 +13,16 @@ KEY = "sk-secret-0123456789"
 ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When is low water?"}]
 
 
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    """The key of the settings of this test."""
+    monkeypatch.setenv("TIDE_KEY", KEY)
+
+
 def opened(server, **options):
     """A model that is asked at the server of this test."""
-    return open_llm(**{"base_url": server.url, "model": "tide-1", "api_key": KEY, "retries": 2, **options})
+    options = {"base_url": server.url, "model": "tide-1", "api_key_env": "TIDE_KEY", "retries": 2, **options}
+    return open_llm(LlmSettings(**options))
 
 
 def test_request_follows_the_protocol(server, reply):
@@ -138,24 +146,26 @@ def test_truncated_answer_is_refused_if_it_must_be_complete(server, reply, finis
 
 def test_missing_key_and_endpoint_names_the_settings(monkeypatch):
     """The variables and settings, before anything is sent."""
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="no API key and no endpoint") as caught:
-        open_llm()
+        open_llm(LlmSettings())
     for name in ("OPENAI_API_KEY", "RECOLLECT_LLM_BASE_URL", "RECOLLECT_LLM_MODEL", "[llm]"):
         assert name in caught.value.hint
 
 
 def test_other_server_needs_a_model_name(server, monkeypatch):
     """Only OpenAI has a default model."""
-    assert open_llm(api_key=KEY).model
+    settings = LlmSettings(api_key_env="TIDE_KEY")
+    assert open_llm(settings).model
     with pytest.raises(UsageError, match="no model is named"):
-        open_llm(base_url=server.url)
+        open_llm(settings, base_url=server.url)
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     with pytest.raises(UsageError, match="no model is named"):
-        open_llm(api_key=KEY)
+        open_llm(settings)
 
 
 def test_invalid_address_is_refused():
     """A base URL without a scheme is a usage error."""
     with pytest.raises(UsageError, match="is not an http or https address"):
-        open_llm(base_url="localhost:8080", model="m")
+        open_llm(LlmSettings(base_url="localhost:8080", model="m"))

@@ -38,7 +38,8 @@ def test_long_texts_are_cut_before_they_are_paired(bare, monkeypatch, text):
         return each(self, texts, reduce)
 
     monkeypatch.setattr(Runtime, "each", noted)
-    reranker = OnnxReranker("small-reranker", threads=1)
+    monkeypatch.setenv("RECOLLECT_THREADS", "1")
+    reranker = OnnxReranker("small-reranker")
     (score,) = reranker.scores(text, [text])
     [(query, passage)] = pairs
     tokenizer, _ = reranker._runtime.load()

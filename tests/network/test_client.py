@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.http import HttpServer, Response
 
+from recollect.config import OpenAISettings, Settings
 from recollect.errors import EmbedderError, NotContacted, Offline
 from recollect.models.embedders import open_embedder
 from recollect.network import addresses, calls
@@ -240,6 +241,7 @@ def test_too_large_answer_is_not_read_to_its_end(
         client("embeddings").post(server.url, json={})
     assert (failed.value.kind, failed.value.transient) == ("size", False)
     assert len(sent) < 2**10
+    settings = Settings(openai=OpenAISettings(base_url=server.url, retries=2))
     with pytest.raises(EmbedderError, match=r"127\.0\.0\.1:\d+ answered with more than 1 MiB"):
-        open_embedder("openai:m", base_url=server.url, api_key="k", retries=2).query("heron")
+        open_embedder("openai:m", settings=settings).query("heron")
     assert len(server.asked) == 2

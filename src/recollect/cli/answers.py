@@ -6,7 +6,6 @@ Only ids are written, to a file for each store that only the user may read, and 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.cli.terminal import counted, notice, plain
-from recollect.disk import own_folder
+from recollect.disk import hashed_name, own_folder
 from recollect.errors import UnknownRecord, UsageError
 
 if TYPE_CHECKING:
@@ -95,8 +94,7 @@ def _file(memory: Memory) -> Path:
     from recollect.stores import kind_of
 
     place = memory.settings.place
-    digest = hashlib.blake2b(kind_of(place).absolute(place).encode(errors="surrogatepass"), digest_size=12).hexdigest()
-    return own_folder("state") / "answers" / f"{digest}.json"
+    return own_folder("state") / "answers" / f"{hashed_name(kind_of(place).absolute(place))}.json"
 
 
 def _read(file: Path) -> dict[str, list[str]]:

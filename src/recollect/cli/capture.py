@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,7 +16,7 @@ import click
 from recollect import process
 from recollect.cli.flags import common, common_options, load_settings, open_memory
 from recollect.cli.terminal import echo, notice, plain
-from recollect.disk import at_home, own_folder
+from recollect.disk import at_home, hashed_name, own_folder
 from recollect.errors import RecollectError, UsageError
 from recollect.options import SCOPE_PARTS
 
@@ -216,10 +215,9 @@ def _alone(transcript: Path) -> Iterator[None]:
     """Let no two processes store the same transcript at once."""
     from filelock import FileLock
 
-    name = blake2b(str(transcript).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     folder = _folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(folder / f"{name}.lock", timeout=WAIT_SECONDS):
+    with FileLock(folder / f"{hashed_name(str(transcript))}.lock", timeout=WAIT_SECONDS):
         yield
 
 

@@ -15,7 +15,7 @@ import click
 
 from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, RecollectError, UsageError
-from recollect.options import FILTER, FILTERS, GROUPS, RECALL, SCOPE, SCOPE_GROUP, SCOPE_PARTS, SEARCH, Option
+from recollect.options import FILTER, FILTERS, GROUPS, SCOPE, SCOPE_GROUP, SCOPE_PARTS, SEARCH, Option
 
 if TYPE_CHECKING:
     from recollect.config import Loaded, Settings
@@ -128,20 +128,9 @@ def _embedder_names() -> Iterable[str]:
     return embedder_specs()
 
 
-def option_flags(use: str, *names: str) -> Callable[[F], F]:
-    """Some search options by name, and the filters of commands of this use: search, list or filter."""
-    filters = (option for option in FILTERS if use in option.commands)
-    return _flags_of(*(option for option in SEARCH if option.name in names), *filters)
-
-
-def search_flags(command: F) -> F:
-    """Every search option and filter, for commands that search; made when one of them is loaded."""
-    return option_flags("search", *(option.name for option in SEARCH))(command)
-
-
-def recall_flags(command: F) -> F:
-    """Every search option and filter that `recall` has."""
-    return option_flags("search", *(option.name for option in RECALL))(command)
+def option_flags(use: str, options: Iterable[Option] = ()) -> Callable[[F], F]:
+    """The flags of search options, and of the filters of commands of this use: search, list or filter."""
+    return _flags_of(*options, *(option for option in FILTERS if use in option.commands))
 
 
 def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +32,7 @@ def folders(context: click.Context, /, as_json: bool, **options: Any) -> None:
 
     with open_memory(options, reads=True) as memory:
         listed = roots.folders(memory.store)
-    emit(as_json, [folder.as_dict() for folder in listed], lambda: _print(listed))
+    emit(as_json, [asdict(folder) for folder in listed], lambda: _print(listed))
 
 
 def _print(listed: Sequence[IndexedFolder]) -> None:
@@ -60,7 +61,7 @@ def describe(path: str, text: str, as_json: bool, **options: Any) -> None:
 
     with open_memory(options) as memory:
         folder = roots.describe(memory, path, text)
-    emit(as_json, folder.as_dict(), lambda: notice(f"{folder.path}: {folder.description or 'no description'}"))
+    emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {folder.description or 'no description'}"))
 
 
 @folders.command()
@@ -73,7 +74,7 @@ def remove(path: str, as_json: bool, **options: Any) -> None:
     with open_memory(options) as memory:
         folder = roots.remove(memory, path)
     removed = f"{counted(folder.files, 'file')}, {counted(folder.chunks, 'chunk')}"
-    emit(as_json, folder.as_dict(), lambda: notice(f"removed {folder.path} from the index: {removed}"))
+    emit(as_json, asdict(folder), lambda: notice(f"removed {folder.path} from the index: {removed}"))
 
 
 @folders.command()
@@ -86,4 +87,4 @@ def rename(old: str, new: str, as_json: bool, **options: Any) -> None:
 
     with open_memory(options) as memory:
         folder = roots.rename(memory, old, new)
-    emit(as_json, folder.as_dict(), lambda: notice(f"{folder.path}: {counted(folder.files, 'file')} followed"))
+    emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {counted(folder.files, 'file')} followed"))

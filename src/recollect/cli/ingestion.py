@@ -246,8 +246,9 @@ def service() -> None:
 
 _any_paths = click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH…]")
 _platform = click.option(
-    "--platform", type=click.Choice(["systemd", "launchd"]), help="The service manager, if not that of this machine."
-)
+    "--platform", type=click.Choice(["systemd", "launchd"]), default=services.native_platform,
+    help="The service manager, if not that of this machine.",
+)  # fmt: skip
 
 
 @service.command()
@@ -258,22 +259,19 @@ _platform = click.option(
 @_platform
 @common
 @json_flag
-def install(
-    paths: tuple[str, ...], *, only_print: bool, platform: Platform | None, as_json: bool, **options: Any
-) -> None:
+def install(paths: tuple[str, ...], *, only_print: bool, platform: Platform, as_json: bool, **options: Any) -> None:
     """Install a service that watches the folders PATH…, and start it if the service manager can be reached."""
     from recollect.ingest.watch import folders
 
-    manager = platform or services.native_platform()
     watcher = services.Service(folders(paths), tuple(_watch_flags(options)), options["timer"])
-    files, commands = services.units(watcher, manager), services.enable_commands(watcher, manager)
+    files, commands = services.units(watcher, platform), services.enable_commands(watcher, platform)
     if only_print:
         text = "\n".join(f"# {plain(str(path))}\n{content}" for path, content in files.items())
         value = [{"path": str(path), "text": content} for path, content in files.items()]
         emit(as_json, value, lambda: echo(text, nl=False))
         return
     services.write(files)
-    if ran := services.reachable(manager):
+    if ran := services.reachable(platform):
         services.run(commands)
     _emit_actions("wrote", list(files), commands, ran, as_json)
 
@@ -282,17 +280,16 @@ def install(
 @_any_paths
 @_platform
 @json_flag
-def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
+def uninstall(paths: tuple[str, ...], platform: Platform, as_json: bool) -> int:
     """Stop and remove the service of the folders PATH…; without PATH, every service of Recollect."""
-    manager = platform or services.native_platform()
-    files = _installed(paths, manager)
-    commands = services.disable_commands(files, manager)
-    if ran := services.reachable(manager):
+    files = _installed(paths, platform)
+    commands = services.disable_commands(files, platform)
+    if ran := services.reachable(platform):
         services.run(commands)
     for path in files:
         path.unlink()
     if ran and files:
-        services.run(services.reload_commands(manager))
+        services.run(services.reload_commands(platform))
     _emit_actions("removed", files, commands, ran, as_json)
     return 0 if files else 1
 
@@ -311,22 +308,21 @@ def _emit_actions(
 @_any_paths
 @_platform
 @json_flag
-def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
+def status(paths: tuple[str, ...], platform: Platform, as_json: bool) -> int:
     """Show the service of the folders PATH… and whether it runs; without PATH, every service of Recollect."""
-    manager = platform or services.native_platform()
-    reachable = services.reachable(manager)
-    files = _installed(paths, manager)
-    rows = [(services.state(path, manager) if reachable else "unknown", str(path)) for path in files]
+    reachable = services.reachable(platform)
+    files = _installed(paths, platform)
+    rows = [(services.state(path, platform) if reachable else "unknown", str(path)) for path in files]
     value = [{"path": path, "state": state} for state, path in rows]
     emit(as_json, value, lambda: terminal.print_table(rows, empty=NO_SERVICE))
     return 0 if rows else 1
 
 
-def _installed(paths: Sequence[str], manager: Platform) -> list[Path]:
+def _installed(paths: Sequence[str], platform: Platform) -> list[Path]:
     from recollect.ingest.watch import absolute
 
     folders = tuple(dict.fromkeys(map(absolute, paths)))
-    return services.installed(manager, services.Service(folders).name if folders else None)
+    return services.installed(platform, services.Service(folders).name if folders else None)
 
 
 def _watch_flags(options: Mapping[str, Any]) -> list[str]:

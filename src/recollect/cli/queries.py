@@ -12,18 +12,10 @@ import click
 
 from recollect.cli import terminal
 from recollect.cli.answers import note_other_scopes, record_named, save_answer
-from recollect.cli.flags import (
-    command,
-    common_options,
-    filters_of,
-    open_memory,
-    recall_flags,
-    search_flags,
-    search_options,
-)
+from recollect.cli.flags import command, common_options, filters_of, open_memory, option_flags, search_options
 from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
 from recollect.fusion import METHODS
-from recollect.options import FILTERS, RECALL_TOKENS, SEARCH
+from recollect.options import FILTERS, RECALL, RECALL_TOKENS, SEARCH
 from recollect.types import Answer, Result, Trace, now
 from recollect.types.records import short_id, short_ids
 
@@ -38,7 +30,7 @@ FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if 
 
 @command()
 @click.argument("query")
-@search_flags
+@option_flags("search", SEARCH)
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
 @click.option("--passages", is_flag=True, help="Show the further passages of each file, too.")
 def search(query: str, explain: bool, passages: bool, as_json: bool, **options: Any) -> int:
@@ -61,7 +53,7 @@ def search(query: str, explain: bool, passages: bool, as_json: bool, **options: 
 @command("why-not")
 @click.argument("query")
 @click.argument("target", metavar="ID_OR_PATH")
-@search_flags
+@option_flags("search", SEARCH)
 def why_not(query: str, target: str, as_json: bool, **options: Any) -> None:
     """Explain why a record is missing from the results for QUERY, and what would bring it back.
 
@@ -78,7 +70,7 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> None:
 @click.argument("query", required=False)
 @click.option("--tokens", type=int, metavar="N", help="Size limit of the block (1500; 1000 with --hook).")
 @click.option("--hook", is_flag=True, help="Answer the prompt hook of an agent program: JSON in, JSON out.")
-@recall_flags
+@option_flags("search", RECALL)
 def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **options: Any) -> int:
     """Search for QUERY and print one block of text for a model's context: fenced, marked as data, with numbers to cite.
 

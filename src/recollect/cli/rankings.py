@@ -16,7 +16,7 @@ from recollect.cli.terminal import counted, echo, emit, notice, plain, print_tab
 from recollect.errors import SearchFailed, UsageError
 from recollect.evaluation.runs import fuse_runs, read_run, write_trec
 from recollect.fusion import METHODS, NORMALISATIONS, Fused
-from recollect.options import DEFAULT_K
+from recollect.options import DEFAULT_K, SEARCH
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
@@ -27,7 +27,7 @@ Rankings: TypeAlias = Mapping[str | None, Sequence[Fused]]  # query, or None if 
 STDIN = "-"
 NAMELESS_QUERY = "1"  # the query id in a TREC run of lists that name no query
 MOST_RESULTS = 10_000  # the highest limit of a search
-SEARCHED = ("fetch_k", "sources", "rrf_k")  # the search options of `overlap`
+SEARCHED = [option for option in SEARCH if option.name in ("fetch_k", "sources", "rrf_k")]  # those of `overlap`
 
 WHOLE_LIST: dict[str, Any] = {  # with these options a search returns one source's list as it is
     "min_score": 0.0, "min_confidence": 0.0, "mmr": False, "fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0,
@@ -157,7 +157,7 @@ def _print_fused(rankings: Rankings, names: Sequence[str], fusion: Mapping[str, 
 @click.option(
     "--queries", "file", metavar="FILE", help='More queries: one a line, or JSON lines with "text" or "query".'
 )
-@option_flags("filter", *SEARCHED)
+@option_flags("filter", SEARCHED)
 def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options: Any) -> int:
     """Compare each pair of sources: what both find, how similar their order is, and whether to fuse them."""
     from recollect.evaluation.datasets import read_queries
@@ -170,7 +170,7 @@ def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options
     if not texts:
         raise UsageError("there is no query", hint='recollect overlap "a question", or --queries FILE')
     filters = filters_of(options)
-    with open_memory(options, {name: options[name] for name in SEARCHED}, reads=True) as memory:
+    with open_memory(options, {option.name: options[option.name] for option in SEARCHED}, reads=True) as memory:
         answer = memory.search(texts[0], limit=1, **filters)
         names = _comparable(answer)
         lists = _lists(memory, texts, names, filters)

@@ -22,6 +22,7 @@ from recollect.cli.flags import common, json_flag, open_memory, scheduled_backup
 from recollect.cli.hook import end_after
 from recollect.cli.terminal import emit, notice, plain, plain_text, print_table
 from recollect.errors import FailedError, ModelError, UsageError
+from recollect.network.addresses import is_local, offline
 from recollect.registry import missing_package
 from recollect.web.access import Caller, Tokens, tokens_file
 
@@ -35,8 +36,9 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)
 
 tokens_flag = click.option(
-    "--tokens", "tokens_at", type=click.Path(path_type=Path), metavar="FILE", help="The file that holds the tokens."
-)
+    "--tokens", "tokens_at", type=click.Path(path_type=Path), default=tokens_file, metavar="FILE",
+    help="The file that holds the tokens.",
+)  # fmt: skip
 
 
 @click.command()
@@ -52,7 +54,7 @@ tokens_flag = click.option(
 @click.option("--no-token", is_flag=True, help="Require no token, even if there are some; on loopback only.")
 @tokens_flag
 @common
-def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **options: Any) -> None:
+def serve(host: str, port: int, no_token: bool, tokens_at: Path, **options: Any) -> None:
     """Serve the web page, the JSON API (/v1, /openapi.json) and MCP (/mcp) over HTTP.
 
     Without --host, only this machine can connect. On other addresses, and whenever there are tokens, every request
@@ -72,8 +74,8 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     serving = {name: options[name] for name in ("read_only", "folders", "lab")}
     serving["allowed_hosts"] = _names(options["allowed_hosts"], ".", _HOST)
     serving["allowed_origins"] = _names(options["allowed_origins"], "/", _ORIGIN)
-    tokens = open_tokens(tokens_at, none=no_token)
-    if not tokens.all() and not middleware.is_loopback(host):
+    tokens = Tokens(None if no_token else tokens_at)
+    if not tokens.all() and not is_local(host):
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listen(host, port) as listener, open_memory(options, fetch=False) as memory:
@@ -122,7 +124,6 @@ def _fetch_models(memory: Memory) -> None:
     """Fetch missing models; until then, searches are answered without them. A request never starts a download."""
     from recollect.models.catalogue import MODELS, installed
     from recollect.models.fetch import fetch_automatically
-    from recollect.network.addresses import offline
 
     settings, active = memory.settings, memory.store.spaces.active
     reranker = settings.search.rerank_model if settings.search.rerank else "none"
@@ -158,7 +159,7 @@ def token() -> None:
 @click.option("--user", metavar="NAME", help="The user of its scope.")
 @tokens_flag
 @json_flag
-def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json: bool, **scope: str | None) -> None:
+def add(name: str, owner: bool, read_only: bool, tokens_at: Path, as_json: bool, **scope: str | None) -> None:
     """Create a token called NAME and print it. It is printed only once: the file holds its hash.
 
     A caller with this token reads its scope and global records, and changes only records of its scope. Without a
@@ -168,7 +169,7 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
     from recollect.types import GLOBAL
 
     caller = Caller(name, merge_scope(GLOBAL, None, scope), owner=owner, read_only=read_only)
-    secret = open_tokens(tokens_at).add(caller)
+    secret = Tokens(tokens_at).add(caller)
     emit(as_json, {**caller.as_dict(), "token": secret}, secret)
     if not as_json:
         notice("save it now: it cannot be shown again")
@@ -177,9 +178,9 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
 @token.command("list")
 @tokens_flag
 @json_flag
-def list_(tokens_at: Path | None, as_json: bool) -> int:
+def list_(tokens_at: Path, as_json: bool) -> int:
     """List the tokens and what each may do. The tokens themselves are not stored."""
-    tokens = open_tokens(tokens_at).all()
+    tokens = Tokens(tokens_at).all()
     rows = []
     for one in tokens:
         scope = ", ".join(f"{part} {name}" for part, name in one.caller.scope.as_dict().items())
@@ -196,15 +197,10 @@ def list_(tokens_at: Path | None, as_json: bool) -> int:
 @click.argument("name")
 @tokens_flag
 @json_flag
-def remove(name: str, tokens_at: Path | None, as_json: bool) -> None:
+def remove(name: str, tokens_at: Path, as_json: bool) -> None:
     """Remove a token. Running servers refuse it at once."""
-    open_tokens(tokens_at).remove(name)
+    Tokens(tokens_at).remove(name)
     emit(as_json, {"removed": name}, lambda: notice(f"removed {name}"))
-
-
-def open_tokens(file: Path | None, *, none: bool = False) -> Tokens:
-    """The tokens of a file, by default the user's own; an empty set with `none`."""
-    return Tokens(None if none else file or tokens_file())
 
 
 @click.command()

@@ -16,7 +16,7 @@ from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
 from recollect.disk import at_home, own_folder, write_private
-from recollect.errors import ConfigError, FailedError
+from recollect.errors import ConfigError, FailedError, file_errors
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope
 
@@ -319,7 +319,7 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
 
     from recollect.config.toml import set_values
 
-    try:
+    with file_errors(path, hint="check the folder"):
         target = at_home(path).resolve()
         text = target.read_bytes().decode("utf-8") if _from_file(target) or target.exists() else ""
         changed = set_values(text, settings, heading)
@@ -340,5 +340,3 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
             shutil.copy2(target, backup)
         write_private(target, changed, like=backup)
         return Written(target, backup)
-    except OSError as error:
-        raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="check the folder") from error

@@ -7,17 +7,18 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from recollect.errors import LlmError, UsageError
 from recollect.evaluation import prose
 from recollect.evaluation.prose import Leak, Vocabulary, target_of
-from recollect.ingest.documents import MAX_FRONT_MATTER, read_document
+from recollect.ingest.links import aliases_of
 from recollect.memory import Memory
+from recollect.memory.naming import MOST_LISTED
 from recollect.models.openai import Llm
 from recollect.ranking import fold
-from recollect.types import FileState, Notes, Progress, Record, Store
+from recollect.types import Notes, Progress, Record
 from recollect.types.records import FRONT_MATTER, MARKDOWN
 
 KINDS = ("paraphrase", "context", "alias", "link", "heading", "sentence", "fact")  # a language model makes the first
@@ -53,7 +54,7 @@ class VisibleRecords:
 
     def __init__(self, memory: Memory, filters: Mapping[str, Any], progress: Progress | None = None) -> None:
         self.where, self.keywords = memory.prepare("", **filters)[1].filter, memory.store.keywords
-        visible = memory.store.records.list(self.where, limit=1_000_000_000)
+        visible = memory.store.records.list(self.where, limit=MOST_LISTED)
         # A path with a tab or a line break cannot be written to the judgments.
         writable = (record for record in visible if not set("\t\r\n") & set(target_of(record)))
         everything = sorted(writable, key=lambda record: record.id)
@@ -63,7 +64,9 @@ class VisibleRecords:
             hint = "`recollect index FOLDER` or `recollect add TEXT` first, or widen scope and filters"
             raise UsageError("there is nothing in the store to ask about", hint=hint)
         self.vocabulary = Vocabulary(everything, self.keywords.analyzer, progress)
-        self.aliases = _aliases(memory.store, self.listed)
+        self.aliases: dict[str, list[str]] = {}
+        for alias, path in aliases_of(everything):
+            self.aliases.setdefault(path, []).append(alias)
         self.fingerprint = _digest("\0".join(record.id for record in self.listed), 8)
 
     def leaks(self, questions: Sequence[tuple[str, str]], progress: Progress | None = None) -> list[Leak]:
@@ -87,24 +90,6 @@ class VisibleRecords:
             if len(self.vocabulary.content(one.text)) >= LEAST_WORDS
         ]
         return [unused[one.record] for one in in_turns(entries, seed)[:count]]
-
-
-def _aliases(store: Store, records: Sequence[Record]) -> dict[str, list[str]]:
-    """Read the aliases in the front matter of files that have not changed since they were indexed."""
-    paths = sorted({record.path for record in records if record.path and is_note(record)})
-    aliases = {}
-    for path, state in sorted(store.files.states(paths).items()):
-        try:
-            content = Path(path).read_bytes()
-        except OSError:
-            continue
-        has_aliases = content.startswith(b"---") and b"alias" in content[:MAX_FRONT_MATTER]
-        if has_aliases and FileState.digest_of(content) == state.digest:
-            metadata = read_document(content, path).metadata
-            value = metadata.get("aliases") or metadata.get("alias") or ()
-            names = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
-            aliases[path] = [name.strip() for name in names if isinstance(name, str) and name.strip()]
-    return aliases
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,32 +197,23 @@ def _unfit(target: Path, mode: int, root: Path, pattern: str) -> str | None:
 def read_for_facts(path: Path, worker: Worker) -> tuple[str, LaidOut | None]:
     """The text of a file, and of a document where its lines are; raises ValueError with the reason if it has none."""
     kind = kind_of(path.name)
-    if kind is None:
-        return read(path), None
-    if kind.missing:
+    if kind and kind.missing:
         raise ValueError(kind.missing)
     try:
-        content, _ = read_regular(path, kind.max_bytes)
-        laid = lay_out(worker.read(content, kind))
+        content, _ = read_regular(path, kind.max_bytes if kind else MAX_BYTES)
+        laid = lay_out(worker.read(content, kind)) if kind else None
     except OSError as error:
         raise ValueError(reason_of(error)) from error
     except Unreadable as error:
         raise ValueError(str(error)) from error
+    if laid is None:
+        if b"\0" in content:
+            raise ValueError("not text")
+        return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n"), None
     text = "".join(laid.lines)
     if len(text) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES:,} characters of text")
     return text, laid
-
-
-def read(path: Path) -> str:
-    """The text of a file; raises ValueError with the reason if it cannot be read as text."""
-    try:
-        content, _ = read_regular(path, MAX_BYTES)
-    except OSError as error:
-        raise ValueError(reason_of(error)) from error
-    if b"\0" in content:
-        raise ValueError("not text")
-    return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def messages(piece: Piece, known: Sequence[Record]) -> list[dict[str, str]]:

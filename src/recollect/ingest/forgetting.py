@@ -1,8 +1,7 @@
 """Chunks that somebody has forgotten or purged: they are not stored again while the text in their file is unchanged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from recollect.types import Change, Forget, Provenance, Put, Record, Store
 
@@ -45,9 +44,6 @@ def stay_forgotten(forgotten: Sequence[Record], unwanted: Sequence[Record], path
 def _purged_by_user(store: Store, ids: Sequence[str]) -> set[str]:
     """Which of these chunks the user has purged. A purge by an older version does not say who made it, and is none."""
     taken, _, _ = store.joins.taken(ids, (), ())
-    return {key for key in taken if _last_purge(store, key).get("origin") == "user"}
-
-
-def _last_purge(store: Store, record_id: str) -> Mapping[str, Any]:
-    purges = [event.detail for event in store.records.history(record_id) if event.action == "purge"]
-    return purges[-1] if purges else {}
+    histories = {key: store.records.history(key) for key in taken}
+    purges = {key: [event for event in history if event.action == "purge"] for key, history in histories.items()}
+    return {key for key, events in purges.items() if events and events[-1].detail.get("origin") == "user"}

@@ -14,7 +14,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from recollect.errors import FailedError, UsageError
+from recollect.errors import FailedError, UsageError, file_errors
 from recollect.ingest.discovery import is_unicode
 
 Platform: TypeAlias = Literal["systemd", "launchd"]
@@ -126,12 +126,9 @@ def run(commands: Sequence[Sequence[str]]) -> None:
 def write(files: Mapping[Path, str]) -> None:
     """Write the files where the service manager looks for them."""
     for path, text in files.items():
-        try:
+        with file_errors(path, hint="`--print` prints the file; write it there by hand"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            hint = "`--print` prints the file; write it there by hand"
-            raise FailedError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -192,10 +192,10 @@ def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation
         if value.get("type") not in (USER, ASSISTANT) or any(value.get(flag) for flag in _CLAUDE_CODE_FLAGS):
             continue
         message = _message(value)
-        text = _spoken(str(value["type"]), message.get("content"), kinds=("text",))
-        if text and message.get("model") != "<synthetic>":
+        if message.get("model") != "<synthetic>":
             at, session = moment(value.get("timestamp")), str(value.get("sessionId") or name)
-            unanswered.append((session, numbers.turn(value.get("uuid"), session, value["type"], text, at)))
+            said = numbers.said(value.get("uuid"), session, value["type"], message.get("content"), at, kinds=("text",))
+            unanswered += [(session, turn) for turn in said]
         if value["type"] == ASSISTANT:
             for session, turn in unanswered:
                 turns.setdefault(str(value.get("requestSessionId") or session), []).append(turn)
@@ -222,11 +222,8 @@ def codex(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
         if turns and turns[-1].speaker == ASSISTANT and summary.endswith(turns[-1].text):
             turns.pop()  # it summed up the conversation for the model itself
         if value.get("type") in ("response_item", "message") and payload.get("type") == "message":
-            speaker = str(payload.get("role"))
-            text = _spoken(speaker, payload.get("content"))
-            if speaker in (USER, ASSISTANT) and text:
-                at = moment(value.get("timestamp")) or begun
-                turns.append(numbers.turn(None, session, speaker, text, at))
+            at = moment(value.get("timestamp")) or begun
+            turns += numbers.said(None, session, payload.get("role"), payload.get("content"), at)
     if turns:
         yield Conversation(session or name, _title(None, turns), "codex", turns)
 
@@ -239,11 +236,9 @@ def openclaw(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             session = str(value.get("id") or "")
         elif value.get("type") == "message":
             message = _message(value)
-            speaker = str(message.get("role"))
-            text = _spoken(speaker, message.get("content"), kinds=("text",))
-            if speaker in (USER, ASSISTANT) and text:
-                at = moment(value.get("timestamp")) or moment(message.get("timestamp"))
-                turns.append(numbers.turn(value.get("id"), "", speaker, text, at))
+            role, content = message.get("role"), message.get("content")
+            at = moment(value.get("timestamp")) or moment(message.get("timestamp"))
+            turns += numbers.said(value.get("id"), "", role, content, at, kinds=("text",))
     if turns:
         yield Conversation(session or name, _title(None, turns), "openclaw", turns)
 
@@ -255,12 +250,10 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
         session = session or str(value.get("sessionId") or "")
         if isinstance(back := value.get("$rewindTo"), str) and back in turns:
             turns = dict(islice(turns.items(), list(turns).index(back)))
-        for message in listed(value["messages"]) if "messages" in value else [value]:
-            speaker = {"user": USER, "gemini": ASSISTANT}.get(str(_dict(message).get("type")))
-            text = _spoken(speaker or "", _dict(message).get("content"))
-            if speaker and text:
-                turn = numbers.turn(message.get("id"), "", speaker, text, moment(message.get("timestamp")))
-                turns[turn.id] = turn
+        for message in map(_dict, listed(value["messages"]) if "messages" in value else [value]):
+            speaker = {"user": USER, "gemini": ASSISTANT}.get(str(message.get("type")))
+            key, content, at = message.get("id"), message.get("content"), moment(message.get("timestamp"))
+            turns |= {turn.id: turn for turn in numbers.said(key, "", speaker, content, at)}
     if turns:
         ordered = list(turns.values())
         yield Conversation(session or name, _title(None, ordered), "gemini", ordered)
@@ -273,12 +266,10 @@ def opencode(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
         session, turns = str(_dict(value.get("info")).get("id") or name), list[Turn]()
         for message in map(_dict, listed(value.get("messages"))):
             about, parts = _dict(message.get("info")), listed(message.get("parts"))
-            speaker = str(about.get("role"))
             own = [part for part in parts if not _dict(part).get("synthetic") and not _dict(part).get("ignored")]
-            text = _spoken(speaker, own, kinds=("text",))
-            if speaker in (USER, ASSISTANT) and text and about.get("summary") is not True:
+            if about.get("summary") is not True:
                 at = moment(_dict(about.get("time")).get("created"))
-                turns.append(numbers.turn(about.get("id"), session, speaker, text, at))
+                turns += numbers.said(about.get("id"), session, about.get("role"), own, at, kinds=("text",))
         if turns:
             yield Conversation(session, _title(_dict(value.get("info")).get("title"), turns), "opencode", turns)
 
@@ -346,17 +337,21 @@ class _Numbers:
             key = f"{digest}-{self._counts[digest]}"
         return Turn(str(key), speaker, text, at)
 
+    def said(
+        self, key: object, conversation: str, speaker: object, content: object, at: datetime | None, *,
+        kinds: Sequence[str] = TEXT_BLOCKS,
+    ) -> list[Turn]:  # fmt: skip
+        """The turn of a message that the user or an assistant has written; none without text of their own."""
+        if speaker not in (USER, ASSISTANT):
+            return []
+        blocks = content if isinstance(content, list) else [content]
+        own = [block for block in blocks if speaker != USER or not _INJECTED.match(text_of([block], kinds=kinds))]
+        text = text_of(own, kinds=kinds)
+        return [self.turn(key, conversation, speaker, text, at)] if text and text not in _NO_ANSWERS else []
+
 
 def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-
-
-def _spoken(speaker: str, content: object, *, kinds: Sequence[str] = TEXT_BLOCKS) -> str:
-    """The text of a message, without the blocks that the program wrote in the user's place."""
-    blocks = content if isinstance(content, list) else [content]
-    own = [block for block in blocks if speaker != USER or not _INJECTED.match(text_of([block], kinds=kinds))]
-    text = text_of(own, kinds=kinds)
-    return "" if text in _NO_ANSWERS else text
 
 
 def _title(given: object, turns: Sequence[Turn]) -> str:

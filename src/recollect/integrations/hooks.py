@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recollect.disk import write_private
-from recollect.errors import FailedError, UsageError
+from recollect.errors import FailedError, UsageError, file_errors
 from recollect.ingest.service import executable
 
 RECALL, CAPTURE = "recall --hook", "hook capture"
@@ -80,11 +80,12 @@ def plan(
     more: Sequence[str] = (),
 ) -> Plan:  # fmt: skip
     """A program's file with these hooks in the place of earlier ones. `words` run Recollect; `more` is for capture."""
+    recalling = [*words, *RECALL.split(), *flags] if recall else []
+    capturing = [*words, *CAPTURE.split(), *flags, *more] if capture else []
     if program == OPENCODE:
         events = ["recall"] * recall + ["capture"] * capture
-        text = _opencode_text(words, flags, recall=recall, capture=capture, more=more) if events else ""
-        return Plan(_opencode_plugin(), text, events)
-    hooks = _entries(PROGRAMS[program], words, flags, recall=recall, capture=capture, more=more)
+        return Plan(_opencode_plugin(), _opencode_text(recalling, capturing) if events else "", events)
+    hooks = _entries(PROGRAMS[program], recalling, capturing)
     settings = _installed(PROGRAMS[program], hooks)
     text = f"{json.dumps(settings, indent=2, ensure_ascii=False)}\n"
     return Plan(PROGRAMS[program].path, text, list(hooks), _plugin_of(settings))
@@ -97,30 +98,21 @@ def _opencode_plugin() -> Path:
     return folder / ("" if os.environ.get("OPENCODE_CONFIG_DIR") else OPENCODE) / "plugin" / "recollect.js"
 
 
-def _opencode_text(
-    words: Sequence[str], flags: Sequence[str], *, recall: bool, capture: bool, more: Sequence[str]
-) -> str:
+def _opencode_text(recalling: Sequence[str], capturing: Sequence[str]) -> str:
     """The plug-in for OpenCode with its commands."""
     text = files("recollect.integrations").joinpath("opencode.js").read_text(encoding="utf-8")
-    recalling = [*words, *RECALL.split(), *flags] if recall else []
-    capturing = [*words, *CAPTURE.split(), *flags, *more] if capture else []
     for name, line in (("RECALL", recalling), ("CAPTURE", capturing)):
         text = text.replace(f"const {name} = [];", f"const {name} = {json.dumps(line)};", 1)
     return text
 
 
-def _entries(
-    program: Program, words: Sequence[str], flags: Sequence[str], *, recall: bool, capture: bool,
-    more: Sequence[str],
-) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
-    """The hooks to add, by event. `words` run Recollect; `more` are flags of capture only."""
+def _entries(program: Program, recalling: Sequence[str], capturing: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The hooks to add, by event, which run these commands; none of one that is empty."""
     hooks: dict[str, list[dict[str, Any]]] = {}
-    if recall:
-        for event, matcher in program.recall.items():
-            hooks[event] = [_entry([*words, *RECALL.split(), *flags], RECALL_SECONDS * program.second, matcher)]
-    for event in program.capture if capture else ():
-        line = [*words, *CAPTURE.split(), *flags, *more]
-        hooks.setdefault(event, []).append(_entry(line, CAPTURE_SECONDS * program.second))
+    for event, matcher in program.recall.items() if recalling else ():
+        hooks[event] = [_entry(recalling, RECALL_SECONDS * program.second, matcher)]
+    for event in program.capture if capturing else ():
+        hooks.setdefault(event, []).append(_entry(capturing, CAPTURE_SECONDS * program.second))
     return hooks
 
 
@@ -179,9 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def write(path: Path, text: str) -> None:
     """Write the settings file or the plug-in of a program."""
-    try:
+    with file_errors(path, hint="--print prints it"):
         place = path.resolve()  # a link stays one
         place.parent.mkdir(parents=True, exist_ok=True)
         write_private(place, text, like=place if place.exists() else None)
-    except OSError as error:
-        raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="--print prints it") from error

@@ -11,6 +11,7 @@ from typing import Any, Self
 from recollect.dataclass import dataclass
 from recollect.errors import Forbidden, UsageError
 from recollect.memory.changes import Writer, retried, values_before
+from recollect.memory.naming import MOST_LISTED
 from recollect.memory.validation import (
     WRITER_FIELDS,
     claimed,
@@ -20,7 +21,7 @@ from recollect.memory.validation import (
     of_caller,
     parse_time,
 )
-from recollect.types import EVERYTHING, GLOBAL, Event, Filter, Provenance, Record, Scope
+from recollect.types import EVERYTHING, GLOBAL, Event, Provenance, Record, Scope
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore
 
 
@@ -148,12 +149,8 @@ def _selected(memory: Writer, filters: Mapping[str, Any]) -> list[Record]:
         kinds=("fact", "turn"), superseded=True, now=EVERYTHING.now, any_scope=everyone,
         written_since=parse_time(filters.get("since")), written_until=parse_time(filters.get("until")),
     )  # fmt: skip
-    return [record for record in _listed(memory, where) if everyone or memory.scope.owns(record.scope)]
-
-
-def _listed(memory: Writer, where: Filter) -> list[Record]:
-    most = memory.store.count(where)["total"]
-    return list(memory.store.records.list(where, limit=most)) if most else []
+    records = memory.store.records.list(where, limit=MOST_LISTED)
+    return [record for record in records if everyone or memory.scope.owns(record.scope)]
 
 
 def _earlier(record: Record, events: Sequence[Event], filters: Mapping[str, Any]) -> Record | None:

@@ -19,7 +19,7 @@ from recollect.ingest.chats import chat_files, read_chats
 from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
 from recollect.memory.importing import FileImport
-from recollect.memory.naming import LEAST_CHARACTERS
+from recollect.memory.naming import LEAST_CHARACTERS, MOST_LISTED
 from recollect.memory.validation import make_filter
 from recollect.ranking import well_formed
 from recollect.types import Provenance, Record, Scope, now
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 GROUP = 200  # changes in one transaction
 BATCH = 500  # turns that are compared with the store at once
 PAGE = 1000  # turns that are read at once
-MOST_TURNS = 1_000_000_000
 NAMED = 1000  # conversations, the newest, whose ids may be shortened
 LISTED = 5  # conversations that the error about an ambiguous id lists
 PARTS = 8  # of a turn that are looked up at once where it is not known how many it has
@@ -182,7 +181,7 @@ def newest_conversations(memory: Writer, limit: int) -> list[ConversationSummary
 
 def _turns(memory: Writer, key: str) -> list[Record]:
     where = make_filter({"kind": "turn", "author_session": [key]}, memory.scope, memory.caller)
-    return memory.store.records.list(where, limit=MOST_TURNS)
+    return memory.store.records.list(where, limit=MOST_LISTED)
 
 
 def _joined(records: Sequence[Record]) -> Iterator[StoredTurn]:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.catalogue import DEFAULT
@@ -33,9 +33,6 @@ from recollect.types import (
     VectorSpaces,
 )
 from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbedder
-
-if TYPE_CHECKING:
-    from recollect.memory.filling import Filling
 
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5
@@ -244,8 +241,9 @@ class Embeddings:
 
     def fill(self, progress: Progress | None = None, *, activate: bool = True) -> int:
         """Compute every missing vector of the configured model, and then, with `activate`, let its space answer."""
-        embedder, space = self._configured()
-        active = self._spaces.active
+        embedder = self._embedder()
+        space = _space_of(embedder, self._spaces.active)
+        active = self._spaces.active  # read again: the model may have been loaded meanwhile, which takes seconds
         if activate and (active is None or not self._spaces.open(active).coverage()[0]):
             self._spaces.activate(space)  # no other model answers meanwhile
         done = _fill(embedder, self._spaces.open(space), progress)
@@ -285,10 +283,6 @@ class Embeddings:
             raise changed
         warning = "" if self.name == DEFAULT else f"{name} still answers; {move}"
         return ActiveSpace(old, self._spaces.open(active), active, warning)
-
-    def _configured(self) -> tuple[Embedder, VectorSpace]:
-        embedder = self._embedder()
-        return embedder, _space_of(embedder, self._spaces.active)
 
     def _embedder(self) -> Embedder:
         model = self._name_or_model
@@ -345,13 +339,6 @@ def errors_as(kind: type[RecollectError], about: str, hint: str = "") -> Iterato
         raise
     except Exception as error:
         raise kind(f"{about}: {type(error).__name__}: {error}", hint=hint) from error
-
-
-def filling_of(store: Store) -> Filling | None:
-    """What the background process that computes a store's vectors reports."""
-    from recollect.memory.filling import filling
-
-    return filling(store)
 
 
 def rest_of(store: Store) -> str:

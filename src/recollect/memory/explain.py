@@ -72,11 +72,6 @@ def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], 
 
     `options` are those of `Memory.search`. A scoped caller learns only of records that it may see.
     """
-    with memory.store.reading():  # or a record could be gone when its rank is known
-        return _why_not(memory, text, target, options, work)
-
-
-def _why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], work: Work | None) -> Verdict:
     where = memory.prepare(text, work=work, **options)[1].filter
     parts: dict[str, Any] = {}
     if options.get("where") is not None:  # the filter in single parts, so that a change can replace one of them

@@ -19,6 +19,7 @@ from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report,
 from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
+from recollect.memory.naming import MOST_LISTED
 from recollect.memory.roots import check_there, kept_fields
 from recollect.models.openai import open_llm
 from recollect.redaction import redact
@@ -33,7 +34,6 @@ MIXED_OPTIONS = "contains folders that were indexed with other options; run `rec
 
 MODES = ("run", "plan", "dry-run")
 WORKSPACE = "OPENCLAW_WORKSPACE"
-MOST_FACTS = 1_000_000_000
 VERSION = "1"  # increased when the prompt changes so much that pieces should be read again
 NEAREST = 5  # facts compared with a new one: the nearest may differ from it in a number where the next does not
 
@@ -261,7 +261,7 @@ def extract_from(memory: Memory, report: Extraction, progress: Progress | None =
     if not waiting:
         return report
     neighbours = FactNeighbours(memory.embeddings, scope, report.warnings)
-    known = store.records.list(Filter(scope=scope, kinds=("fact",)), limit=MOST_FACTS)
+    known = store.records.list(Filter(scope=scope, kinds=("fact",)), limit=MOST_LISTED)
     judge = Judge(known, neighbours, similarity=settings.ingest.similarity, scope=scope)
     for piece in report.waiting:
         prompt = tokens(messages(piece, judge.of_file(piece.path)))

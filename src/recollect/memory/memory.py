@@ -15,8 +15,9 @@ from recollect.errors import Unreachable, UsageError
 from recollect.memory.asking import read_query
 from recollect.memory.assembly import ExternalSources, Rerankers, Threads, assemble, logger, with_options
 from recollect.memory.closeness import ClosenessOf
-from recollect.memory.embeddings import Embeddings, filling_of, rest_of
+from recollect.memory.embeddings import Embeddings, rest_of
 from recollect.memory.importing import Importer
+from recollect.memory.naming import MOST_LISTED
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, trusting, with_left_out
 from recollect.memory.watching import changes
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from recollect.memory.recall import Recall
     from recollect.moving import Moved
     from recollect.moving.backups import SavedBackup
-
-MOST_LISTED = 1_000_000_000
 
 
 class Memory(Importer):
@@ -297,9 +296,10 @@ class Memory(Importer):
         vectors: dict[str, Any] = {"embedder": active.embedder if active else None}
         if self.caller is None:
             vectors |= {"dimension": active.dimension, "with": covered} if active else {"with": 0}
-            vectors |= {"background": str(background)} if (background := filling_of(self.store)) else {}
             from recollect.ingest.recutting import outdated
+            from recollect.memory.filling import filling
 
+            vectors |= {"background": str(background)} if (background := filling(self.store)) else {}
             status |= {"outdated_files": older} if (older := sum(outdated(self.store.files).values())) else {}
         return {**status, "vectors": {**vectors, "without": missing}}
 
@@ -399,7 +399,8 @@ class Memory(Importer):
         """
         from recollect.memory.explain import why_not
 
-        return why_not(self, text, target, options, work)
+        with self.store.reading():  # or a record could be gone when its rank is known
+            return why_not(self, text, target, options, work)
 
     def get(
         self,
@@ -446,5 +447,4 @@ class Memory(Importer):
 
     def _visible(self) -> Filter | None:
         """The filter for all that this scope can see; None for the owner without a scope, who sees everything."""
-        everything = self.caller is None and self.scope == GLOBAL
-        return None if everything else Filter(scope=self.scope, superseded=True)
+        return None if self._limit is None else Filter(scope=self.scope, superseded=True)

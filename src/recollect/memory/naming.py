@@ -12,6 +12,7 @@ from recollect.types.records import short_ids
 
 LEAST_CHARACTERS = 4  # of an id, or of a short id, that name a record
 MOST_CANDIDATES = 10  # records that the error about an ambiguous name lists
+MOST_LISTED = 1_000_000_000  # records of a list; more than any store has
 
 
 class Naming:

@@ -14,7 +14,7 @@ from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.callers import ScopedWriter
 from recollect.memory.closeness import ClosenessOf
-from recollect.memory.shapes import name_of
+from recollect.memory.shapes import fields_of, name_of
 from recollect.memory.validation import merge_scope
 from recollect.ranking import clean
 from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
@@ -47,14 +47,9 @@ class RelatedNote:
 
     def as_dict(self, short: str) -> dict[str, Any]:
         """As JSON; fields that are not set are left out."""
-        record = self.record
-        fields = {
-            "id": record.id, "short_id": short, "title": name_of(record), "path": record.path,
-            "lines": list(record.lines) if record.lines else None, "why": self.why, "line": self.line,
-            "similarity": self.similarity, "relations": list(self.relations) or None,
-            "targets": list(self.targets) or None,
-        }  # fmt: skip
-        return {name: value for name, value in fields.items() if value is not None}
+        name = {"id": self.record.id, "short_id": short, "title": name_of(self.record)}
+        why = fields_of(self, ("why",), ("line", "similarity", "relations", "targets"))
+        return {**name, **fields_of(self.record, (), ("path", "lines")), **why}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +35,6 @@ class IndexedFolder:
     exists: bool
     scope: Mapping[str, str]
     tags: Sequence[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The folder as JSON."""
-        return asdict(self)
 
 
 def folders(store: Store) -> list[IndexedFolder]:

@@ -39,7 +39,7 @@ def iso(at: datetime | None) -> str | None:
 _PLAIN: Mapping[type, Callable[[Any], Any]] = {datetime: iso, Scope: Scope.as_dict, tuple: list}
 
 
-def _fields(thing: Any, always: tuple[str, ...], if_set: tuple[str, ...] = ()) -> dict[str, Any]:
+def fields_of(thing: Any, always: tuple[str, ...], if_set: tuple[str, ...] = ()) -> dict[str, Any]:
     """Fields of a dataclass as JSON; those of `if_set` are left out where they have their default value."""
     values = {name: getattr(thing, name) for name in always}
     for name in if_set:
@@ -54,7 +54,7 @@ def _fields(thing: Any, always: tuple[str, ...], if_set: tuple[str, ...] = ()) -
 
 def record_dict(record: Record, short: str = "") -> dict[str, Any]:
     """The JSON of a record; `short` is its short id, if it is longer than usual."""
-    return {"id": record.id, "short_id": short or short_id(record.id), **_fields(record, RECORD[1:], RECORD_IF_SET)}
+    return {"id": record.id, "short_id": short or short_id(record.id), **fields_of(record, RECORD[1:], RECORD_IF_SET)}
 
 
 def record_dicts(records: Iterable[Record]) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def brief_dict(answer: Answer) -> dict[str, Any]:
     most = max(LEAST_BRIEF, BRIEF_CHARACTERS // max(1, len(answer.results)))
     return {
         "results": [
-            brief_record(result.record, most, result.snippet) | _fields(result, (), ("confidence",))
+            brief_record(result.record, most, result.snippet) | fields_of(result, (), ("confidence",))
             for result in answer.results
         ],
         **closest_dict(answer.closest),
@@ -114,7 +114,7 @@ def brief_record(record: Record, most: int = LEAST_BRIEF, snippet: str = "") -> 
         **({"text_chars": len(text)} if len(text) > most else {}),
         "date": str(record.time.date()),
         "source": source,
-        **_fields(record, (), ("superseded_by",)),
+        **fields_of(record, (), ("superseded_by",)),
     }
 
 
@@ -182,7 +182,7 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
     short = short_ids_of(answer)
     for rank, result in enumerate(answer.results, 1):
         answer.query.check()  # the snippet of a long text takes time
-        shares = {name: _fields(share, ("rank", "score", "contribution")) for name, share in result.shares.items()}
+        shares = {name: fields_of(share, ("rank", "score", "contribution")) for name, share in result.shares.items()}
         steps: dict[str, Any] = {}
         if explain:
             moves = {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()}
@@ -190,17 +190,17 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
         yield {
             "id": result.record.id,
             "short_id": short[result.record.id],
-            **_fields(result.record, RECORD[1:4]),
+            **fields_of(result.record, RECORD[1:4]),
             "snippet": result.snippet,
             "rank": rank,
             **({"moved": words} if (words := moved(rank, result)) else {}),
-            **_fields(result, ("score", "fused", "similarity"), ("confidence",)),
+            **fields_of(result, ("score", "fused", "similarity"), ("confidence",)),
             "sources": shares,
             "in_keyword": "keyword" in shares,
             "in_semantic": "vector" in shares or "hyde" in shares,
             **steps,
-            **_fields(result.record, RECORD[4:], RECORD_IF_SET),
-            **_fields(result, (), ("freshness",)),
+            **fields_of(result.record, RECORD[4:], RECORD_IF_SET),
+            **fields_of(result, (), ("freshness",)),
             **({"passages": list(_passage_dicts(answer, result, short))} if result.passages else {}),
         }
 
@@ -212,17 +212,17 @@ def _passage_dicts(answer: Answer, result: Result, short: Mapping[str, str]) -> 
         yield {
             "id": record.id,
             "short_id": short[record.id],
-            **_fields(record, ("title",), ("lines", "place")),
+            **fields_of(record, ("title",), ("lines", "place")),
             "snippet": passage.snippet,
-            **_fields(passage, ("score",)),
+            **fields_of(passage, ("score",)),
         }
 
 
 def _trace_dict(trace: Trace) -> dict[str, Any]:
     return {
-        **_fields(trace, ("took_ms", "grade", "mode")),
+        **fields_of(trace, ("took_ms", "grade", "mode")),
         "sources": [
-            _fields(source, ("name", "status", "hits", "took_ms"), ("reason", "trust", "read_as"))
+            fields_of(source, ("name", "status", "hits", "took_ms"), ("reason", "trust", "read_as"))
             for source in trace.sources
         ],
         "filtered": dict(trace.filtered),
@@ -231,7 +231,7 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
             {"name": stage.name, "in": stage.given, "out": stage.left, "took_ms": stage.took_ms}
             for stage in trace.stages
         ],
-        **_fields(trace, ("warnings",), ("abstained", "also_searched", "favours")),
+        **fields_of(trace, ("warnings",), ("abstained", "also_searched", "favours")),
     }
 
 
@@ -239,9 +239,9 @@ def recall_dict(recall: Recall) -> dict[str, Any]:
     """The JSON of a recall block."""
     about = (("number", "id", "title"), ("path", "lines", "freshness", "place"))
     return {
-        **_fields(recall, ("query", "text", "tokens")),
-        "citations": [_fields(citation, *about) for citation in recall.citations],
-        **_fields(recall, ("left_out", "warnings")),
+        **fields_of(recall, ("query", "text", "tokens")),
+        "citations": [fields_of(citation, *about) for citation in recall.citations],
+        **fields_of(recall, ("left_out", "warnings")),
         **closest_dict(recall.closest),
     }
 
@@ -251,8 +251,8 @@ def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
     places = verdict.places.items()
     return {
         "query": query,
-        **_fields(verdict, ("target", "stage", "reason", "rank")),
-        "sources": {name: _fields(place, ("rank", "score", "fetch_k"), ("note",)) for name, place in places},
+        **fields_of(verdict, ("target", "stage", "reason", "rank")),
+        "sources": {name: fields_of(place, ("rank", "score", "fetch_k"), ("note",)) for name, place in places},
         "change": dict(verdict.change),
         "advice": verdict.advice,
         "record": record_dict(verdict.record) if verdict.record else None,
@@ -268,4 +268,4 @@ def rollback_dict(rollback: Rollback) -> dict[str, Any]:
 
 def event_dict(event: Event) -> dict[str, Any]:
     """The JSON of one change in a history."""
-    return {**_fields(event, ("seq", "id", "action", "at")), "detail": dict(event.detail)}
+    return {**fields_of(event, ("seq", "id", "action", "at")), "detail": dict(event.detail)}

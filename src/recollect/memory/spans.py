@@ -31,22 +31,16 @@ SHORTEST_STAGE_MS = 1.0  # a stage has a span if it takes at least this long; mo
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span that has been started; without OpenTelemetry, one that does nothing."""
+    """A span that has been started."""
 
-    trace: Any = None
-    tracer: Any = None
-    inner: Any = None
-    start_ns: int = 0
-
-    @property
-    def recording(self) -> bool:
-        """Whether the span is recorded at all."""
-        return self.inner is not None and bool(self.inner.is_recording())
+    trace: Any
+    tracer: Any
+    inner: Any
+    start_ns: int
 
     def set(self, **attributes: Any) -> None:
         """Set attributes, prefixed with `recollect.`; those that are None are left out."""
-        if self.inner is not None:
-            self.inner.set_attributes(_attributes(attributes))
+        self.inner.set_attributes(_attributes(attributes))
 
     def part(self, name: str, after_ms: float, took_ms: float, *, failed: bool = False, **attributes: Any) -> None:
         """Add a finished child span, which started `after_ms` after this one and took `took_ms`."""
@@ -58,17 +52,13 @@ class Span:
 
 
 @contextmanager
-def span(name: str, **attributes: Any) -> Iterator[Span]:
-    """A span that is current in the block, if OpenTelemetry is loaded.
+def _span(trace: Any, name: str) -> Iterator[Span]:
+    """A span that is current in the block.
 
     An error that leaves the block is recorded by its kind. Its message may hold a query, a path or an address.
     """
-    trace: Any = sys.modules.get(LIBRARY)
-    if not hasattr(trace, "use_span"):  # defined last: another thread may be importing the module right now
-        yield Span()
-        return
     tracer, start = trace.get_tracer("recollect", __version__), time.time_ns()
-    inner = tracer.start_span(f"recollect.{name}", start_time=start, attributes=_attributes(attributes))
+    inner = tracer.start_span(f"recollect.{name}", start_time=start)
     with trace.use_span(inner, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield Span(trace, tracer, inner, start)
@@ -83,16 +73,20 @@ def span(name: str, **attributes: Any) -> Iterator[Span]:
 def traced(
     name: str, describe: Callable[[Span, Any], None]
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-    """Decorate a function with a span for each call; `describe` sets the attributes of its result."""
+    """Decorate a function with a span for each call, if OpenTelemetry is loaded.
+
+    `describe` sets the attributes of its result.
+    """
 
     def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
         @wraps(function)
         def call(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-            if LIBRARY not in sys.modules:
+            trace: Any = sys.modules.get(LIBRARY)
+            if not hasattr(trace, "use_span"):  # defined last: another thread may be importing the module right now
                 return function(*args, **kwargs)
-            with span(name) as started:
+            with _span(trace, name) as started:
                 result = function(*args, **kwargs)
-                if started.recording:
+                if started.inner.is_recording():
                     describe(started, result)
                 return result
 

@@ -1,7 +1,7 @@
 """Embedders by spec, which is a name, perhaps with an argument after a colon: text to vectors.
 
-`EMBEDDERS` leads from the name to a function `(spec, **options) -> Embedder`, which gets the user's settings where it
-has a parameter `settings`. A package adds its own under the entry point group `recollect.embedders`.
+`EMBEDDERS` leads from the name to a function `(spec) -> Embedder`, which gets the user's settings where it has a
+parameter `settings`. A package adds its own under the entry point group `recollect.embedders`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ def open_embedder(
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
     fetch: bool = True,
-    **options: Any,
 ) -> Embedder:
     """Open the embedder that a spec names.
 
@@ -64,10 +63,9 @@ def open_embedder(
 
     name = spec.partition(":")[0]
     factory = EMBEDDERS.load(name)
+    signature = inspect.signature(factory)
+    options = {"settings": settings} if settings is not None and "settings" in signature.parameters else {}
     try:
-        signature = inspect.signature(factory)
-        if settings is not None and "settings" in signature.parameters:
-            options["settings"] = settings
         signature.bind(spec, **options)
     except TypeError as error:
         raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
@@ -141,61 +139,58 @@ class CachedQueries:
         return self._cached(asker, text)
 
 
-def _local_files(options: dict[str, Any]) -> dict[str, Any]:
+def _local_files() -> dict[str, Any]:
     """The options of a library that downloads models itself; while offline it uses only files that are here."""
     from recollect.network.addresses import offline
 
     if not offline():
-        return options
+        return {}
     os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
-    return {**options, "local_files_only": True}
+    return {"local_files_only": True}
 
 
 class FastembedEmbedder:
-    """A model of fastembed, which downloads its models itself. A model trained with prefixes needs them here."""
+    """A model of fastembed, which downloads its models itself."""
 
-    def __init__(self, model: str, prefixes: tuple[str, str], **options: Any) -> None:
+    def __init__(self, model: str) -> None:
         from importlib.metadata import version
 
         from fastembed import TextEmbedding
 
         self.name = f"fastembed:{model}"
-        self._prefixes = prefixes
-        self._model = TextEmbedding(model, **_local_files(options))
+        self._model = TextEmbedding(model, **_local_files())
         self._dimension = int(self._model.embedding_size)
         # With fastembed's minor version: its releases have changed a model's pooling before.
         release = ".".join(version("fastembed").split(".")[:2])
-        self.fingerprint = fingerprint(f"{self.name}@{release}", f"{self._dimension}d", prefixes=prefixes)
+        self.fingerprint = fingerprint(f"{self.name}@{release}", f"{self._dimension}d")
 
     def passages(self, texts: Sequence[str]) -> Matrix:
-        rows = list(self._model.passage_embed([self._prefixes[1] + well_formed(text) for text in texts]))
+        rows = list(self._model.passage_embed([well_formed(text) for text in texts]))
         return unit_rows(rows, self._dimension, name=self.name)
 
     def query(self, text: str) -> Vector:
-        rows = list(self._model.query_embed(self._prefixes[0] + well_formed(text)))
+        rows = list(self._model.query_embed(well_formed(text)))
         vector: Vector = unit_rows(rows, self._dimension, name=self.name)[0]
         return vector
 
 
-def open_fastembed(spec: str, *, query_prefix: str = "", passage_prefix: str = "", **options: Any) -> FastembedEmbedder:
-    """Open `fastembed:MODEL`; further options are those of its `TextEmbedding`."""
-    model = spec.partition(":")[2] or "BAAI/bge-small-en-v1.5"
-    return FastembedEmbedder(model, (query_prefix, passage_prefix), **options)
+def open_fastembed(spec: str) -> FastembedEmbedder:
+    """Open `fastembed:MODEL`."""
+    return FastembedEmbedder(spec.partition(":")[2] or "BAAI/bge-small-en-v1.5")
 
 
 class SentenceTransformersEmbedder:
     """A model of sentence-transformers, on any device of PyTorch, with the model's own prompts."""
 
-    def __init__(self, model: str, **options: Any) -> None:
+    def __init__(self, model: str) -> None:
         from sentence_transformers import SentenceTransformer
 
         self.name = f"sentence-transformers:{model}"
-        self._model = SentenceTransformer(model, **_local_files(options))
+        self._model = SentenceTransformer(model, **_local_files())
         self._dimension = len(self._model.encode_query("dimension", show_progress_bar=False))
         prompts = [f"{kind}={prompt}" for kind, prompt in sorted(self._model.prompts.items())]
-        revision = options.get("revision") or "main"
         parts = (str(self._model.max_seq_length), f"{self._dimension}d")
-        self.fingerprint = fingerprint(f"{self.name}@{revision}", *parts, prefixes=prompts)
+        self.fingerprint = fingerprint(f"{self.name}@main", *parts, prefixes=prompts)
 
     def passages(self, texts: Sequence[str]) -> Matrix:
         rows = self._model.encode_document([well_formed(text) for text in texts], show_progress_bar=False)
@@ -207,8 +202,8 @@ class SentenceTransformersEmbedder:
         return vector
 
 
-def open_sbert(spec: str, **options: Any) -> SentenceTransformersEmbedder:
-    """Open `sentence-transformers:MODEL`; options are those of its `SentenceTransformer`."""
+def open_sbert(spec: str) -> SentenceTransformersEmbedder:
+    """Open `sentence-transformers:MODEL`."""
     if model := spec.partition(":")[2]:
-        return SentenceTransformersEmbedder(model, **options)
+        return SentenceTransformersEmbedder(model)
     raise UsageError(f"{spec!r} does not name a model", hint="for example sentence-transformers:all-MiniLM-L6-v2")

@@ -47,7 +47,7 @@ ILLEGIBLE, LEGIBLE = 1.6, 3.6  # letters a token: below the first a model unders
 class Runtime:
     """A model's graph and tokenizer, loaded once, at first use."""
 
-    def __init__(self, name: Model | str, kind: str, threads: int | None) -> None:
+    def __init__(self, name: Model | str, kind: str) -> None:
         model = get_model(name) if isinstance(name, str) else name
         if model.kind != kind:
             articles = {"embedder": "an embedder", "reranker": "a reranker"}
@@ -56,7 +56,7 @@ class Runtime:
                 hint=f"`recollect model list` lists the {kind}s",
             )
         self.model = model
-        self.threads = threads or default_threads()
+        self.threads = default_threads()
         self._lock = threading.Lock()
         self._loaded: tuple[Tokenizer, Any] | None = None
 
@@ -205,8 +205,8 @@ def _load(model: Model) -> tuple[Tokenizer, Any]:
 class OnnxEmbedder(CachedQueries):
     """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
 
-    def __init__(self, model: Model | str, *, threads: int | None = None) -> None:
-        self._runtime = Runtime(model, "embedder", threads)
+    def __init__(self, model: Model | str) -> None:
+        self._runtime = Runtime(model, "embedder")
         self.model = self._runtime.model
         self.name = self.model.name
         super().__init__()
@@ -260,8 +260,8 @@ class OnnxEmbedder(CachedQueries):
 class OnnxReranker:
     """A cross-encoder: reads query and passage as one text. Nothing is loaded before the first pair."""
 
-    def __init__(self, model: Model | str, *, threads: int | None = None) -> None:
-        self._runtime = Runtime(model, "reranker", threads)
+    def __init__(self, model: Model | str) -> None:
+        self._runtime = Runtime(model, "reranker")
         self.name = self._runtime.model.name
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:

@@ -225,15 +225,8 @@ def embedder_url(service: str, settings: OpenAISettings) -> str:
     return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
 
 
-def open_openai(
-    spec: str,
-    *,
-    settings: Settings | None = None,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    **options: Any,
-) -> OpenAIEmbedder:
-    """Open `openai:MODEL` or `ollama:MODEL`, with `[openai]` of the settings; `options` override its fields.
+def open_openai(spec: str, *, settings: Settings | None = None) -> OpenAIEmbedder:
+    """Open `openai:MODEL` or `ollama:MODEL`, with `[openai]` of the settings.
 
     Without an address, `openai` uses `OPENAI_BASE_URL` and `OPENAI_API_KEY`; `ollama` uses the server on this machine
     and no key, because the key in the environment is not for it.
@@ -241,13 +234,10 @@ def open_openai(
     service, _, model = spec.partition(":")
     if not model:
         raise UsageError(f"{spec!r} does not name a model", hint=f"for example {EXAMPLES.get(service, 'openai:MODEL')}")
-    try:
-        chosen = replace(settings.openai if settings else OpenAISettings(), **options)
-    except TypeError as error:
-        raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
-    url = base_url or embedder_url(service, chosen)
+    chosen, api_key = settings.openai if settings else OpenAISettings(), None
+    url = embedder_url(service, chosen)
     if service != "ollama":
-        api_key = api_key or os.environ.get(chosen.api_key_env) or os.environ.get("OPENAI_API_KEY")
+        api_key = os.environ.get(chosen.api_key_env) or os.environ.get("OPENAI_API_KEY")
     if url == OPENAI_URL and not api_key:
         raise UsageError(f"{spec} needs an API key", hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for another server")
     return OpenAIEmbedder(spec, Endpoint(url, api_key, chosen, EmbedderError), chosen)
@@ -300,16 +290,13 @@ def is_remote(settings: LlmSettings) -> bool:
     return not is_local(host_of(llm_url(settings)))
 
 
-def open_llm(settings: LlmSettings | None = None, *, api_key: str | None = None, **options: Any) -> Llm:
+def open_llm(settings: LlmSettings, **options: Any) -> Llm:
     """A language model, ready for requests; nothing is sent yet. `options` override fields of the settings.
 
-    The default address is `OPENAI_BASE_URL`, else OpenAI's own, which needs a key. The key is `api_key`, else that of
-    the environment variable that the settings name.
+    The default address is `OPENAI_BASE_URL`, else OpenAI's own, which needs a key.
     """
-    if settings is not None:
-        api_key = api_key or os.environ.get(settings.api_key_env)
-    chosen = replace(settings or LlmSettings(), **options)
-    url = llm_url(chosen)
+    chosen = replace(settings, **options)
+    url, api_key = llm_url(chosen), os.environ.get(settings.api_key_env)
     if url == OPENAI_URL and not api_key:
         raise UsageError(
             "no language model is set up: there is no API key and no endpoint",

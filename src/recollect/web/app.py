@@ -24,11 +24,12 @@ from starlette.staticfiles import StaticFiles
 
 from recollect import __version__
 from recollect.memory import Memory
+from recollect.network.addresses import is_local
 from recollect.types import GLOBAL
 from recollect.web import evaluation_routes, operations, record_routes, responses
 from recollect.web.access import Access, Caller, CallerMemory, Tokens
 from recollect.web.inputs import known_parameters
-from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics, is_loopback
+from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics
 from recollect.web.workers import Lanes, Searches
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def build(
     """
     metrics = Metrics()
     local = Caller("local", memory.scope, owner=memory.scope == GLOBAL)
-    access = Access(memory, tokens, local, token_required=not is_loopback(host), read_only=read_only)
+    access = Access(memory, tokens, local, token_required=not is_local(host), read_only=read_only)
     agents = Agents(access)
     indexer = operations.Indexer(memory, tuple(str(Path(folder).resolve()) for folder in folders))
     waiting, lanes, searches = operations.Waiting(memory), Lanes(reopen), Searches(memory)

@@ -27,6 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from recollect.dataclass import dataclass
 from recollect.errors import FailedError, RecollectError
+from recollect.network.addresses import is_local
 from recollect.types import Trace
 from recollect.web import responses
 from recollect.web.responses import ForbiddenHost, ForbiddenOrigin
@@ -86,15 +87,7 @@ class Hosts:
         except ValueError:
             return False
         # A numeric address cannot be rebound by DNS.
-        return address.is_loopback or not is_loopback(self.bound)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+        return address.is_loopback or not is_local(self.bound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,9 @@ from recollect.memory.shapes import (
     record_dicts,
     verdict_dict,
 )
-from recollect.memory.validation import merge_scope
 from recollect.models.embedders import SERVICES
 from recollect.options import SCOPE_PARTS
-from recollect.types import GLOBAL, Event, Record, Trace, Work, now
+from recollect.types import Event, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import CallerMemory
 from recollect.web.inputs import Owns, Reads, ScopeBody, ScopeParameters, SearchBody, Writes
@@ -162,7 +161,7 @@ ImageName = Annotated[str, Query(min_length=1, max_length=MOST_NAME, description
 
 def _in_scope(asker: CallerMemory, scope: ScopeBody | ScopeParameters | None) -> Memory:
     named = scope.set_fields() if scope else {}
-    return asker.memory.scoped(merge_scope(GLOBAL, named, {})) if named else asker.memory
+    return asker.memory.scoped(named) if named else asker.memory
 
 
 def _named(asker: Reads, scope: Annotated[ScopeParameters, Query()]) -> Memory:
@@ -245,8 +244,7 @@ async def roll_back(body: inputs.RollingBack, asker: Writes, request: Request) -
 def _rolled_back(memory: Memory, work: Work, scope: dict[str, str], filters: dict[str, Any], confirm: bool) -> bytes:
     """The counts, and the first records of each kind."""
     work.check()
-    side = memory.scoped(merge_scope(GLOBAL, scope, {})) if scope else memory
-    rollback = side.roll_back(**filters, confirm=confirm)
+    rollback = (memory.scoped(scope) if scope else memory).roll_back(**filters, confirm=confirm)
     kinds = {name: getattr(rollback, name) for name in _ROLLBACK}
     counts = {name: len(records) for name, records in kinds.items()}
     first = {name: [bounded(record_dict(one)) for one in records[:ROLLED_BACK]] for name, records in kinds.items()}

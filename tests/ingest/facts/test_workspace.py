@@ -5,7 +5,8 @@ import os
 import pytest
 
 from recollect.errors import UsageError
-from recollect.ingest.facts import expand, read
+from recollect.ingest.facts import expand, read_for_facts
+from recollect.ingest.readers.worker import Worker
 
 
 def test_globs_select_files_once_and_in_order(workspace):
@@ -67,6 +68,6 @@ def test_unreadable_file_has_its_reason(workspace):
     for content, reason in ((b"a\0b", "not text"), (b"x" * (1024 * 1024 + 1), "larger than 1 MiB")):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=reason):
-            read(file)
+            read_for_facts(file, Worker())
     file.write_bytes(b"\xef\xbb\xbfone\r\ntwo \xff\rthree")
-    assert read(file) == "one\ntwo \ufffd\nthree"
+    assert read_for_facts(file, Worker()) == ("one\ntwo \ufffd\nthree", None)

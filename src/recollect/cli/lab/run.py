@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import flags, lab
-from recollect.cli.flags import command, filters_of, load_settings, read_input, search_flags
+from recollect.cli.flags import command, filters_of, load_settings, read_input
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.disk import at_home
 from recollect.errors import FailedError, UsageError
+from recollect.options import SEARCH
 
 if TYPE_CHECKING:
     from recollect.evaluation.trials import MeasuredCorpus, Trial, TrialPlan
@@ -49,7 +50,7 @@ _external = click.option(
 @click.option("--save", metavar="FILE", help="Write the report as JSON.")
 @click.option("--save-run", metavar="FILE", help="Write the rankings as a TREC run, one file for each system.")
 @click.option("--save-qrels", metavar="FILE", help="Write the judgments as TREC qrels.")
-@search_flags
+@flags.option_flags("search", SEARCH)
 def run(dataset: str | None, as_json: bool, **options: Any) -> int:
     """Measure search on judged questions.
 
@@ -74,7 +75,7 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
 @click.option("--baseline", required=True, metavar="FILE", help="The report to compare with: eval run … --save FILE.")
 @lab.question_options
 @_external
-@search_flags
+@flags.option_flags("search", SEARCH)
 def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
     """Exit 1 when a measure fell significantly since the baseline.
 

@@ -4,6 +4,7 @@ import ctypes
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any, Final
@@ -67,9 +68,8 @@ def read(content: bytes) -> DocumentText:
             page.close()
     if not any(pages):
         raise Unreadable("no text in it: its pages are pictures (scanned?)" if pictures else "no text in it")
-    outline = {(mark.page, _key(mark.title)): mark.level + 1 for mark in _bookmarks(pdf)}
     title = str(pdf.get_metadata_dict().get("Title") or "").strip()
-    blocks = _without_hyphens(list(_blocks(_without_edges(pages), outline)))
+    blocks = _without_hyphens(list(_blocks(_without_edges(pages), _outline(pdf))))
     own = next((block.text for block in blocks if block.level == 1), "")
     return DocumentText(blocks, own or title, "page")
 
@@ -87,22 +87,16 @@ def _without_hyphens(blocks: Sequence[TextBlock]) -> list[TextBlock]:
     return [replace(block, text=_HYPHEN.sub(join, block.text)) for block in blocks]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bookmark:
-    title: str
-    page: int
-    level: int
-
-
-def _bookmarks(pdf: Any) -> Iterator[_Bookmark]:
-    try:
+def _outline(pdf: Any) -> dict[tuple[int, str], int]:
+    """The levels of the headings that the outline of the document names, by page and text."""
+    levels: dict[tuple[int, str], int] = {}
+    with suppress(Exception):  # a broken outline; the text is still there
         for mark in pdf.get_toc(max_depth=6):
             destination = mark.get_dest()
             page = destination.get_index() if destination else None
             if page is not None:
-                yield _Bookmark(mark.get_title(), page + 1, mark.level)
-    except Exception:  # noqa: BLE001  (a broken outline; the text is still there)
-        return
+                levels[page + 1, _key(mark.get_title())] = mark.level + 1
+    return levels
 
 
 def _key(text: str) -> str:
