@@ -1,6 +1,7 @@
 """What the SQL stores have in common: shared snapshots, numbers and facets, the language, the vector spaces."""
 
 import contextlib
+import copy
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -9,13 +10,14 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError, UsageError
-from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, usable_language
-from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex, VectorSpace, VectorSpaces
+from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, stored_pairs, usable_language
+from recollect.types import EVERYTHING, Filter, KeywordIndex, Matrix, Scope, VectorIndex, VectorSpace, VectorSpaces
+from recollect.types.records import SaveVectors
 
 T = TypeVar("T")
 
@@ -117,6 +119,20 @@ class SqlDatabase(ABC):
                 f"{self.address} was opened by another process",
                 hint="a connection does not survive a fork: call Memory.open(…) in the child",
             )
+
+
+class SqlPart:
+    """A part of a store. A view of it acts as one scope."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+        self._scope: Scope | None = None
+
+    def within(self, scope: Scope | None) -> Self:
+        """A view of this part whose transactions act as this scope."""
+        view = copy.copy(self)
+        view._scope = scope  # noqa: SLF001  (same class)
+        return view
 
 
 class SqlStore(ABC):
@@ -221,11 +237,36 @@ class SqlKeywords(KeywordIndex):
         return analyzer.language
 
 
-class SqlSpaces(VectorSpaces, ABC):
+class SqlVectors(SqlPart, VectorIndex):
+    """The vectors of one space."""
+
+    save_batch: ClassVar[int]
+    """How many vectors a transaction stores."""
+
+    def __init__(self, database: SqlDatabase, space: VectorSpace, number: int) -> None:
+        super().__init__(database)
+        self._space = space
+        self._number = number
+
+    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
+        for start in range(0, len(passages), self.save_batch):
+            part = slice(start, start + self.save_batch)
+            self._save(stored_pairs(passages[part], vectors[part]), ahead=ahead)
+
+    @abstractmethod
+    def _save(self, pairs: Sequence[tuple[bytes, bytes]], *, ahead: bool) -> None:
+        """Store vectors by the hashes of their passages, in one transaction."""
+
+    def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
+        """The change that stores the vectors together with their records."""
+        return SaveVectors(self._number, stored_pairs(passages, vectors))
+
+
+class SqlSpaces(SqlPart, VectorSpaces, ABC):
     """The vector spaces of one store."""
 
-    def __init__(self, database: Any) -> None:
-        self._database = database
+    def __init__(self, database: SqlDatabase) -> None:
+        super().__init__(database)
         self._open: dict[str, Any] = {}
         self._lock = threading.Lock()
 

@@ -9,18 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 from recollect.disk import at_home
-from recollect.stores.database import SqlDatabase
+from recollect.stores.database import SqlPart
 from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader
 from recollect.types import GLOBAL, Changes, Event, Files, FileState, Filter, Joins, Notes, Record, Records, Scope, now
 from recollect.types.records import SHORT_ID, short_id
-
-
-class SqlPart:
-    """A part of a store, read as one scope."""
-
-    def __init__(self, database: SqlDatabase, scope: Scope | None = None) -> None:
-        self._database = database
-        self._scope = scope
 
 
 class SqlRecords(SqlPart, Records):

@@ -73,8 +73,8 @@ class PostgresStore(SqlStore):
         view = copy.copy(self)
         view.records = self.records.within(scope)
         view.spaces = self.spaces.within(scope)
-        view.files = SqlFiles(self._database, scope)
-        view.joins = PostgresJoins(self._database, scope)
+        view.files = self.files.within(scope)
+        view.joins = self.joins.within(scope)
         return view
 
     def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -216,21 +215,15 @@ def ids_of(changes: Iterable[Change]) -> Iterator[str]:
 
 
 class PostgresRecords(SqlRecords):
-    """Reads and changes the records of one store. With a `scope`, all transactions act as that scope."""
+    """Reads and changes the records of one store. A view acts as one scope."""
 
     _database: PostgresDatabase
     _table: type[Rows] = Rows
 
-    def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords, scope: Scope | None = None) -> None:
-        super().__init__(database, scope)
+    def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
+        super().__init__(database)
         self._keywords = keywords
         self._additions = Additions(database, keywords)
-
-    def within(self, scope: Scope) -> PostgresRecords:
-        """A view of these records whose transactions act as this scope."""
-        view = copy.copy(self)
-        view._scope = scope  # noqa: SLF001  (same class)
-        return view
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         stored: list[Record] = []

@@ -11,7 +11,6 @@ from recollect.errors import StoreError
 from recollect.stores.postgres.citus.database import OWN, ClusterDatabase, insert_rows
 from recollect.stores.postgres.connections import CONNECTION_LOST, Connection
 from recollect.stores.postgres.vectors import (
-    SAVE_BATCH,
     PostgresSpaces,
     PostgresVectors,
     add_rows,
@@ -20,8 +19,7 @@ from recollect.stores.postgres.vectors import (
     literal,
     unpack,
 )
-from recollect.stores.rows import stored_pairs
-from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
+from recollect.types import Filter, RankedList, Vector, VectorSpace
 
 UNOWNED_SCOPE = 0
 """The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
@@ -137,17 +135,14 @@ class ClusterVectors(PostgresVectors):
                 raise
             return set()  # while a worker does not answer, a vector of another scope is computed again
 
-    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
-        for start in range(0, len(passages), SAVE_BATCH):
-            part = slice(start, start + SAVE_BATCH)
-            pairs = stored_pairs(passages[part], vectors[part])
-            if self._database.row_security():
-                keys, values = zip(*pairs, strict=True)
-                literals = [literal(np.frombuffer(value, "<f4")) for value in values]
-                keep = ("SELECT keep_vectors(%s, %s::bytea[], %s::vector[])", [self._number, list(keys), literals])
-                self._database.write_at_once([keep])
-                continue
-            self._database.write(partial(save_vectors, space=self._number, vectors=pairs, ahead=ahead), self.scope)
+    def _save(self, pairs: Sequence[tuple[bytes, bytes]], *, ahead: bool) -> None:
+        if self._database.row_security():
+            keys, values = zip(*pairs, strict=True)
+            literals = [literal(np.frombuffer(value, "<f4")) for value in values]
+            keep = ("SELECT keep_vectors(%s, %s::bytea[], %s::vector[])", [self._number, list(keys), literals])
+            self._database.write_at_once([keep])
+        else:
+            self._database.write(partial(save_vectors, space=self._number, vectors=pairs, ahead=ahead), self._scope)
 
 
 def create_vectors(connection: Connection, number: int, dimension: int) -> None:
