@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError, UsageError
-from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, stored_pairs, usable_language
+from recollect.stores.rows import Condition, Dialect, analyzer_of, meta, set_meta, stored_pairs, usable_language
 from recollect.types import EVERYTHING, Filter, KeywordIndex, Matrix, Scope, VectorIndex, VectorSpace, VectorSpaces
 from recollect.types.records import SaveVectors
 
@@ -109,6 +109,10 @@ class SqlDatabase(ABC):
     @abstractmethod
     def _end(self, reading: Reading) -> None:
         """End the snapshots of a reading, unless a read is using them."""
+
+    def with_ids(self, connection: Any, ids: Sequence[str]) -> Condition:  # noqa: ARG002
+        """A condition on records: those with these ids."""
+        return "id = ANY(%s)", [list(ids)]
 
     def check(self) -> None:
         """Raise if the store is closed, or was opened by another process."""

@@ -306,10 +306,6 @@ class PostgresDatabase(SqlDatabase):
             self._row_security = bool(row and row[0])
         return self._row_security
 
-    def with_ids(self, connection: Connection, ids: Sequence[str]) -> Condition:  # noqa: ARG002
-        """A condition on records, or on their events: those with these ids."""
-        return "id = ANY(%s)", [list(ids)]
-
     def naming(self, scope: Scope | None, connection: Connection | None = None) -> list[Condition]:  # noqa: ARG002
         """Statements that name the scope of a transaction; its connection, if it has begun."""
         return [(set_scope(scope), ())]

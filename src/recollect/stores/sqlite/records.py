@@ -47,7 +47,7 @@ _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?
 class SqliteRecords(SqlRecords):
     """Reads and writes the records of one SQLite store."""
 
-    events_of = EVENTS_OF
+    events_of = "row IN (SELECT row FROM records WHERE {})"
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)

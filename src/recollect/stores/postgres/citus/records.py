@@ -29,9 +29,8 @@ from recollect.stores.postgres.database import DIALECT
 from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, TermCounts, drawn_scopes
 from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
-from recollect.stores.records import to_event
-from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, from_row, passage_hash, reader, to_row
-from recollect.types import Change, Event, Filter, Put, Record, Scope
+from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, passage_hash, to_row
+from recollect.types import Change, Put, Record, Scope
 from recollect.types.parts import Part
 from recollect.types.records import SaveVectors
 
@@ -300,29 +299,6 @@ class ClusterRecords(PostgresRecords):
     def __init__(self, database: ClusterDatabase, keywords: ClusterKeywords) -> None:
         super().__init__(database, keywords)
         self._additions = ClusterAdditions(database, keywords)
-
-    def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
-        condition, values = self._database.dialect.matching(where) if where else ("forgotten_at IS NULL", [])
-        with self._database.read(reader(self._scope, where)) as connection:
-            named, numbers = self._database.with_ids(connection, ids)
-            rows = connection.execute(
-                f"{self._database.dialect.select} WHERE {condition} AND {named}", [*values, *numbers]
-            )
-            records = {record.id: record for record in map(from_row, rows)}
-        return [records[key] for key in ids if key in records]
-
-    def history(self, record_id: str) -> list[Event]:
-        with self._database.read(self._scope) as connection:
-            named, values = self._database.with_ids(connection, [record_id])
-            events = f"SELECT seq, id, action, at, detail FROM history WHERE {named} ORDER BY seq"
-            return [to_event(row) for row in connection.execute(events, values)]
-
-    def scope_of(self, record_id: str) -> Scope | None:
-        with self._database.read(self._scope) as connection:
-            named, values = self._database.with_ids(connection, [record_id])
-            scope = f'SELECT "user", agent, session FROM records WHERE {named} AND passage <> %s'
-            row = connection.execute(scope, [*values, b""]).fetchone()
-        return None if row is None else Scope(*row)
 
     def _write(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
         stored = super()._write(groups)
