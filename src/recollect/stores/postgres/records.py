@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -21,7 +22,7 @@ from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import IndexedRecord, IndexWriter, drawn_scopes
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
-from recollect.stores.postgres.vectors import save_vectors
+from recollect.stores.postgres.vectors import save_vectors, settle
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
 from recollect.stores.rows import COLUMNS, Condition, micros, passage_hash, to_row
 from recollect.types import (
@@ -42,6 +43,9 @@ MAX_CHANGES = 200
 MAX_CHARACTERS = 10_000_000
 MAX_SECONDS = 0.1
 """Limits of one batch of changes. A batch is written when it is full or this old, so that nobody waits long."""
+
+MERGE_CHANCE = 500  # one change in so many merges new records into the blocks of the keyword index
+SETTLE_CHANCE = 20  # one change in so many adds vectors to the approximate index if many are missing there
 
 _KNOWN = (
     "SELECT ARRAY(SELECT space FROM spaces ORDER BY space),"
@@ -230,13 +234,22 @@ class PostgresRecords(SqlRecords):
         applied = 0
         for batch in _batches(iter(groups)):
             try:
-                stored += self._added(batch) or self._write(batch)
+                records = self._added(batch) or self._write(batch)
             except RecollectError as error:
                 error.applied = applied
                 raise
+            stored += records
             applied += len(batch)
-            self._additions.tidy(sum(map(len, batch)))
+            self._tidy(batch, records)
         return stored
+
+    def _tidy(self, groups: Sequence[Sequence[Change]], stored: Sequence[Record]) -> None:  # noqa: ARG002
+        """After some changes, now and then: merge new records into the blocks, and add vectors to their index."""
+        chance = random.randrange(MERGE_CHANCE) / max(1, sum(map(len, groups)))  # noqa: S311  (not a secret)
+        if chance < 1:
+            self._keywords.merge()
+        if chance < MERGE_CHANCE / SETTLE_CHANCE:
+            settle(self._database)
 
     def _added(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
         """The record of a single `Put`, perhaps with its vector, if it could be added without a look at the store."""

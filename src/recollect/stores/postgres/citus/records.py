@@ -14,7 +14,7 @@ from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
 from recollect.stores.contents import columns_of, scope_of
-from recollect.stores.postgres.additions import Additions, lock_folds
+from recollect.stores.postgres.additions import lock_folds
 from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
 from recollect.stores.postgres.citus.keywords import ClusterKeywords
 from recollect.stores.postgres.citus.vectors import (
@@ -27,14 +27,12 @@ from recollect.stores.postgres.citus.vectors import (
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
 from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, TermCounts, drawn_scopes
-from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
+from recollect.stores.postgres.records import MERGE_CHANCE, PostgresRecords, Rows, ids_of, merged_texts, scopes_of
 from recollect.stores.postgres.rows import find_scope
 from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, passage_hash, to_row
-from recollect.types import Change, Put, Record, Scope
+from recollect.types import Change, Record, Scope
 from recollect.types.parts import Part
 from recollect.types.records import SaveVectors
-
-MERGE_CHANCE = 500  # one change in so many merges the new records of its scope into the blocks
 
 _RECORD = (*COLUMNS, "scope", "length", "row", '"user"', "agent", "session")
 
@@ -279,16 +277,6 @@ class ClusterRows(Rows):
         return number
 
 
-class ClusterAdditions(Additions):
-    """A new record needs several statements there."""
-
-    def add(self, put: Put, space: int | None = None, vector: bytes = b"") -> Record | None:  # noqa: ARG002
-        return None
-
-    def tidy(self, changes: int) -> None:
-        """The scopes of the changes are merged instead."""
-
-
 class ClusterRecords(PostgresRecords):
     """Reads and changes the records of a distributed store."""
 
@@ -296,19 +284,18 @@ class ClusterRecords(PostgresRecords):
     _keywords: ClusterKeywords
     _table = ClusterRows
 
-    def __init__(self, database: ClusterDatabase, keywords: ClusterKeywords) -> None:
-        super().__init__(database, keywords)
-        self._additions = ClusterAdditions(database, keywords)
+    def _added(self, groups: Sequence[Sequence[Change]]) -> list[Record]:  # noqa: ARG002
+        """None: a new record needs several statements there."""
+        return []
 
-    def _write(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
-        stored = super()._write(groups)
+    def _tidy(self, groups: Sequence[Sequence[Change]], stored: Sequence[Record]) -> None:
+        """Look for vectors of new texts; now and then, merge new records of a scope into the blocks."""
         if stored and not any(isinstance(change, SaveVectors) for group in groups for change in group):
             passages = [passage_hash(record.passage) for record in stored]
             self._database.try_write(partial(adopt_vectors, passages=passages), self._scope)
         for scope, count in Counter(record.scope for record in stored).items():
             if random.randrange(MERGE_CHANCE) < count:  # noqa: S311  (not a secret)
                 self._keywords.merge_scope(scope)
-        return stored
 
 
 def merge_tallies(connection: Connection, scope: int) -> None:
