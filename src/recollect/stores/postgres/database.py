@@ -310,6 +310,10 @@ class PostgresDatabase(SqlDatabase):
         """Statements that name the scope of a transaction; its connection, if it has begun."""
         return [(set_scope(scope), ())]
 
+    def with_scope_numbers(self, where: Filter) -> Filter:
+        """A filter that knows the numbers of its scopes, where statements must name them."""
+        return where
+
     def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
         """As `Store.narrowed`: one server has everything."""
         return None

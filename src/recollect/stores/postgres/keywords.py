@@ -129,7 +129,7 @@ class PostgresKeywords(SqlKeywords):
     def search(
         self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
     ) -> RankedList:
-        own = Counter(terms)
+        own, where = Counter(terms), self._database.with_scope_numbers(where)
         counts: Mapping[str, float] = {**{term: near[term] for term in near if term not in own}, **own}
         for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
@@ -156,12 +156,13 @@ class PostgresKeywords(SqlKeywords):
         raise StoreError("the language of the store is changed again and again", hint="use one language")
 
     def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
+        where = self._database.with_scope_numbers(where)
         with self._database.read(where.scope) as connection:
             postings = read_postings(connection, list(map(term_key, terms)), where, self._blocks)
         return {term: each.size for term, each in zip(terms, postings.terms, strict=True) if each.size}
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:
-        scoped, values = in_scopes(where)
+        scoped, values = in_scopes(self._database.with_scope_numbers(where))
         like = f"{prefix.translate(DIALECT.wildcards)}%"
         with self._database.read(where.scope) as connection:
             rows = connection.execute(

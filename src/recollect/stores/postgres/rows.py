@@ -46,14 +46,16 @@ def find_scope(scope: Scope) -> Condition:
     return f"SELECT scope FROM scopes WHERE {same}", [value for value in parts.values() if value is not None]
 
 
-def scope_number(connection: Connection, scope: Scope) -> int:
+_NEW_SCOPE = (
+    'INSERT INTO scopes ("user", agent, session) VALUES (%(user)s, %(agent)s, %(session)s) ON CONFLICT DO NOTHING'
+)
+
+
+def scope_number(connection: Connection, scope: Scope, *, create: str = _NEW_SCOPE) -> int:
     """The number of a scope, which is created if it is new."""
     find, parameters = find_scope(scope)
-    values = (scope.user, scope.agent, scope.session)
     while (row := connection.execute(find, parameters).fetchone()) is None:  # another process may create it, too
-        connection.execute(
-            'INSERT INTO scopes ("user", agent, session) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING', values
-        )
+        connection.execute(create, {"user": scope.user, "agent": scope.agent, "session": scope.session})
     return int(row[0])
 
 

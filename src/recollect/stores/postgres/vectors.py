@@ -138,6 +138,7 @@ class PostgresVectors(SqlVectors):
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         check_dimension(vector, self._space.dimension)
+        where = self._database.with_scope_numbers(where)
         try:
             return self._search(vector, where, depth, replica=True)
         except StoreError as error:
@@ -169,6 +170,7 @@ class PostgresVectors(SqlVectors):
             return {key: unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
+        where = where and self._database.with_scope_numbers(where)
         with self._database.read(where.scope if where else self._scope) as connection:
             condition, values = filtered_rows(connection, where, self._key).condition if where else ("true", [])
             among, numbers = scope_condition(where) if where else ("true", [])
@@ -189,6 +191,7 @@ class PostgresVectors(SqlVectors):
         if where is None:
             total, without = self._database.one(f"SELECT total, without FROM vector_coverage({self._number})")
             return int(total) - int(without), int(without)
+        where = self._database.with_scope_numbers(where)
         with self._database.read(where.scope) as connection:
             visible = filtered_rows(connection, where, self._key)
             condition, values = visible.condition

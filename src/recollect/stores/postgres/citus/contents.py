@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from recollect.stores import contents
-from recollect.stores.postgres.citus.database import scope_number
+from recollect.stores.postgres.citus.database import NEW_SCOPE
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
 from recollect.stores.postgres.citus.vectors import UNOWNED_SCOPE, adopt_vectors, create_cluster_space
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexWriter
+from recollect.stores.postgres.rows import scope_number
 from recollect.stores.rows import passage_hash
 from recollect.types import Record
 from recollect.types.parts import Part
@@ -61,7 +62,7 @@ class ClusterContents(PostgresContents):
         records = list(parts.values())
         scopes = list(map(contents.scope_of, parts))
         ordered = sorted(set(scopes), key=lambda scope: sorted(scope.as_dict().items()))
-        numbers = {scope: scope_number(connection, scope) for scope in ordered}
+        numbers = {scope: scope_number(connection, scope, create=NEW_SCOPE) for scope in ordered}
         with connection.cursor().copy("COPY ids (id, scope) FROM STDIN") as copy:
             for each, scope in zip(columns, scopes, strict=True):
                 copy.write_row((each["id"], numbers[scope]))

@@ -8,14 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from recollect.stores.database import NOTHING
 from recollect.stores.postgres.citus.database import ClusterDatabase
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
 from recollect.stores.postgres.postings import DOCUMENT, MERGE_LOCK, TALLY, IndexWriter, not_indexed
 from recollect.stores.postgres.rows import POSTING, find_scope
 from recollect.stores.rows import micros
-from recollect.types import Filter, RankedList, Record, Scope, now
+from recollect.types import Record, Scope, now
 
 MERGE_BATCH = 1_000
 
@@ -36,20 +35,8 @@ _MOVING = (
 class ClusterKeywords(PostgresKeywords):
     """Keyword search in a distributed store."""
 
-    _database: ClusterDatabase
     _blocks = _BLOCKS
     lock = ((f"LOCK TABLE {ClusterDatabase.locked} IN ROW EXCLUSIVE MODE", ()), LOCK_LANGUAGE[1])
-
-    def search(
-        self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
-    ) -> RankedList:
-        return super().search(terms, self._database.with_scope_numbers(where), depth, near)
-
-    def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
-        return super().known(terms, self._database.with_scope_numbers(where))
-
-    def vocabulary(self, prefix: str, where: Filter) -> set[str]:
-        return super().vocabulary(prefix, self._database.with_scope_numbers(where))
 
     def merge(self) -> None:
         """Writers merge the scopes that they change."""

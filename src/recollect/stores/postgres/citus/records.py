@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from recollect.stores.contents import columns_of, scope_of
 from recollect.stores.postgres.additions import lock_folds
-from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
+from recollect.stores.postgres.citus.database import NEW_SCOPE, ClusterDatabase, insert_rows, list_scopes
 from recollect.stores.postgres.citus.keywords import ClusterKeywords
 from recollect.stores.postgres.citus.vectors import (
     UNOWNED_SCOPE,
@@ -28,7 +28,7 @@ from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
 from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, TermCounts, drawn_scopes
 from recollect.stores.postgres.records import MERGE_CHANCE, PostgresRecords, Rows, ids_of, merged_texts, scopes_of
-from recollect.stores.postgres.rows import find_scope
+from recollect.stores.postgres.rows import find_scope, scope_number
 from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, passage_hash, to_row
 from recollect.types import Change, Record, Scope
 from recollect.types.parts import Part
@@ -271,7 +271,7 @@ class ClusterRows(Rows):
         return place
 
     def _scope_number(self, scope: Scope) -> int:
-        number = scope_number(self.connection, scope)
+        number = scope_number(self.connection, scope, create=NEW_SCOPE)
         (listed,) = self.connection.execute("SELECT current_setting('recollect.scopes', true)").fetchone() or ("",)
         run(self.connection, [list_scopes([*map(int, filter(None, (listed or "").split(","))), number])])
         return number

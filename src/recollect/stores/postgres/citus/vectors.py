@@ -19,7 +19,7 @@ from recollect.stores.postgres.vectors import (
     literal,
     unpack,
 )
-from recollect.types import Filter, RankedList, Vector, VectorSpace
+from recollect.types import VectorSpace
 
 UNOWNED_SCOPE = 0
 """The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
@@ -111,21 +111,11 @@ def attach_vectors(connection: Connection, space: int, passages: Sequence[bytes]
 class ClusterVectors(PostgresVectors):
     """Vector search in one space of a distributed store."""
 
-    _database: ClusterDatabase
     _key = "scope, row"  # with the scope, each shard joins its own rows
     _embedded = "records JOIN embeddings USING (scope, passage)"
     _explored = 2  # every shard is asked for all candidates, and has few of the nearest
     _has_unsettled = False
     partitioned = True
-
-    def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        return super().search(vector, self._database.with_scope_numbers(where), depth)
-
-    def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        return super().missing(limit, where and self._database.with_scope_numbers(where))
-
-    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        return super().coverage(where and self._database.with_scope_numbers(where))
 
     def known(self, passages: Sequence[str]) -> set[str]:
         try:
