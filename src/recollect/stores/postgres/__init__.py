@@ -22,7 +22,7 @@ from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.records import PostgresJoins, PostgresNotes, PostgresRecords
 from recollect.stores.postgres.rows import visible_scopes
 from recollect.stores.postgres.schema import migrate
-from recollect.stores.postgres.vectors import PostgresSpaces
+from recollect.stores.postgres.vectors import PostgresSpaces, spaces_of
 from recollect.stores.records import SqlChanges, SqlFiles
 from recollect.stores.rows import Condition
 from recollect.types import Filter, Scope
@@ -101,7 +101,7 @@ class PostgresStore(SqlStore):
             if self._database.row_security(connection):
                 return "purged records are in no answer; their bytes stay until the owner of the tables vacuums them"
             connection.execute(f"SET lock_timeout TO '{REWRITE_WAIT}'")
-            spaces = [f"vectors_{space}" for (space,) in connection.execute("SELECT space FROM spaces")]
+            spaces = [f"vectors_{space}" for space in spaces_of(connection)]
             tables = ("records", "history", "documents", "blocks", "removals", "embeddings", *spaces)
             size = self._database.TABLE_SIZE
             left = sorted(table for table in tables if not _rewritten(connection, table, size))

@@ -46,12 +46,12 @@ def find_scope(scope: Scope) -> Condition:
     return f"SELECT scope FROM scopes WHERE {same}", [value for value in parts.values() if value is not None]
 
 
-_NEW_SCOPE = (
+NEW_SCOPE = (
     'INSERT INTO scopes ("user", agent, session) VALUES (%(user)s, %(agent)s, %(session)s) ON CONFLICT DO NOTHING'
 )
 
 
-def scope_number(connection: Connection, scope: Scope, *, create: str = _NEW_SCOPE) -> int:
+def scope_number(connection: Connection, scope: Scope, *, create: str = NEW_SCOPE) -> int:
     """The number of a scope, which is created if it is new."""
     find, parameters = find_scope(scope)
     while (row := connection.execute(find, parameters).fetchone()) is None:  # another process may create it, too

@@ -82,6 +82,11 @@ def create_space(
     return number
 
 
+def spaces_of(connection: Connection) -> list[int]:
+    """The numbers of all spaces."""
+    return [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
+
+
 def add_rows(connection: Connection, number: int) -> None:
     """Give an empty space a row for each record, without a vector."""
     every = "SELECT row, scope FROM records WHERE forgotten_at IS NULL"

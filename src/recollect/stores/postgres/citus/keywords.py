@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from recollect.stores.postgres.citus.database import ClusterDatabase
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, copy_rows
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
 from recollect.stores.postgres.postings import DOCUMENT, MERGE_LOCK, TALLY, IndexWriter, not_indexed
 from recollect.stores.postgres.rows import POSTING, find_scope
@@ -160,9 +161,8 @@ def _merge_documents(connection: Connection, scope: int) -> int:
 
 def _copy_blocks(connection: Connection, scope: int, postings: Mapping[str, Sequence[tuple[int, float, int]]]) -> None:
     """The first blocks of a scope, all at once."""
-    number = micros(now())
-    into = "COPY blocks (term, scope, part, low, high, postings) FROM STDIN"
-    with connection.cursor().copy(into) as copy:
-        for term, each in sorted(postings.items()):
-            block = np.array(each, POSTING).tobytes()
-            copy.write_row((term, scope, number if len(block) >= FULL_BLOCK else 0, each[0][0], each[-1][0], block))
+    number, rows = micros(now()), list[tuple[Any, ...]]()
+    for term, each in sorted(postings.items()):
+        block = np.array(each, POSTING).tobytes()
+        rows.append((term, scope, number if len(block) >= FULL_BLOCK else 0, each[0][0], each[-1][0], block))
+    copy_rows(connection, "blocks (term, scope, part, low, high, postings)", rows)

@@ -17,6 +17,7 @@ from recollect.stores.postgres.vectors import (
     create_index,
     create_space,
     literal,
+    spaces_of,
     unpack,
 )
 from recollect.types import VectorSpace
@@ -79,7 +80,7 @@ def insert_vectors(
 
 def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
     """Give new records the vectors that records of other scopes have, or that were there before."""
-    for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space").fetchall():
+    for space in spaces_of(connection):
         missing = connection.execute(
             f"SELECT DISTINCT passage FROM records JOIN vectors_{space} AS held USING (scope, row)"
             " WHERE held.vector IS NULL AND passage = ANY(%s)",
