@@ -85,7 +85,6 @@ class PostgresContents(Contents):
     snapshot_type: type[PostgresSnapshot] = PostgresSnapshot
     new_scope = NEW_SCOPE
     add_derived = staticmethod(IndexWriter.add_derived)
-    places_table = "records"  # which has the row and the scope of each id
 
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
@@ -276,7 +275,7 @@ class PostgresContents(Contents):
     def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
         """The row and the scope of the records that these events are of, by id."""
         ids = list({part.values[1] for part in events})
-        rows = connection.execute(f"SELECT id, row, scope FROM {self.places_table} WHERE id = ANY(%s)", (ids,))
+        rows = connection.execute(f"SELECT id, row, scope FROM {self._database.ids} WHERE id = ANY(%s)", (ids,))
         return {key: (row, scope) for key, row, scope in rows}
 
     def load_vectors(self, connection: Connection, parts: Sequence[Part]) -> None:

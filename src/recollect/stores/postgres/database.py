@@ -132,6 +132,7 @@ class PostgresDatabase(SqlDatabase):
 
     dialect: Dialect = DIALECT
     locked = "records"  # the table that every writer locks
+    ids = "records"  # the table with the row and the scope of each id; locking its rows locks records
     TABLE_SIZE = "SELECT pg_total_relation_size(%s)"
     SIZE = (
         "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"

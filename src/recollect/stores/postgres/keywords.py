@@ -106,7 +106,6 @@ class PostgresKeywords(SqlKeywords):
     _database: PostgresDatabase
     lock = LOCK_LANGUAGE
     _blocks = _BLOCKS
-    _reindex = staticmethod(reindex)
 
     @property
     def analyzer(self) -> Analyzer:
@@ -211,7 +210,7 @@ class PostgresKeywords(SqlKeywords):
             analyzer = self.lock_language(connection)
             if analyzer.fingerprint != fingerprint or meta(connection, "keywords") != unfinished:
                 return -1  # another process has changed the language, or has finished
-            last = self._reindex(connection, IndexWriter(lambda: analyzer), after)
+            last = reindex(connection, IndexWriter(lambda: analyzer), after, self._database.ids)
             if last < 0:
                 set_meta(connection, "keywords", fingerprint)
             return last

@@ -46,7 +46,6 @@ class ClusterContents(PostgresContents):
     create_space = staticmethod(create_cluster_space)
     snapshot_type = ClusterSnapshot
     new_scope = NEW_SCOPE
-    places_table = "ids"
 
     def begin(self, connection: Connection) -> None:
         """Begin to read on every worker while nobody writes, so that all of them show one state. Then writers go on."""

@@ -51,6 +51,7 @@ class ClusterDatabase(PostgresDatabase):
     """The coordinator of a cluster."""
 
     locked = "scopes"  # on the coordinator: a lock on a distributed table asks every worker
+    ids = "ids"
     TABLE_SIZE = "SELECT citus_total_relation_size(%s)"
     SIZE = (
         f"SELECT ({PostgresDatabase.SIZE}) + (SELECT coalesce(sum(citus_total_relation_size(oid, false)), 0)"

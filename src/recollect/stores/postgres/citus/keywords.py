@@ -12,10 +12,10 @@ import numpy as np
 from recollect.stores.postgres.citus.database import ClusterDatabase
 from recollect.stores.postgres.connections import Connection, copy_rows
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
-from recollect.stores.postgres.postings import DOCUMENT, MERGE_LOCK, TALLY, IndexWriter, not_indexed
+from recollect.stores.postgres.postings import MERGE_LOCK
 from recollect.stores.postgres.rows import POSTING, find_scope
 from recollect.stores.rows import micros
-from recollect.types import Record, Scope, now
+from recollect.types import Scope, now
 
 MERGE_BATCH = 1_000
 
@@ -59,27 +59,6 @@ class ClusterKeywords(PostgresKeywords):
         for (scope,) in rows:
             while self._database.write(partial(merge_postings, scope=scope, patient=True)) >= MERGE_BATCH:
                 pass
-
-    @staticmethod
-    def _reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
-        if not (batch := not_indexed(connection, after)):
-            return -1
-        ids = "SELECT id FROM ids WHERE row = ANY(%s) ORDER BY id FOR UPDATE"
-        connection.execute(ids, (batch,))
-        rows = connection.execute(
-            "SELECT row, scope, kind, title, text, length FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)",
-            (batch,),
-        ).fetchall()
-        with connection.pipeline():
-            for row, scope, kind, title, text, before in rows:
-                counts, length = terms = writer.terms(Record("", text, kind, title))
-                values = (row, scope, length, list(counts), list(counts.values()))
-                connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)
-                if length != before:
-                    update = "UPDATE records SET length = %s WHERE scope = %s AND row = %s"
-                    connection.execute(update, (length, scope, row))
-                    connection.execute(TALLY, (scope, terms.kind, 0, length - before))
-        return batch[-1]
 
 
 def merge_postings(connection: Connection, scope: int, *, patient: bool) -> int:
