@@ -114,6 +114,10 @@ class SqlDatabase(ABC):
         """A condition on records: those with these ids."""
         return "id = ANY(%s)", [list(ids)]
 
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
+        """As `Store.narrowed`: one file or server has everything."""
+        return None
+
     def check(self) -> None:
         """Raise if the store is closed, or was opened by another process."""
         if self._closed:
@@ -164,8 +168,8 @@ class SqlStore(ABC):
                 "keyword_lag": self.keywords.lag(connection),
             }
 
-    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
-        return None
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
+        return self._database.narrowed(where, error)  # type: ignore[no-any-return]
 
     @abstractmethod
     def _place(self, connection: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from recollect.stores.postgres.schema import migrate
 from recollect.stores.postgres.vectors import PostgresSpaces, spaces_of
 from recollect.stores.records import SqlChanges, SqlFiles
 from recollect.stores.rows import Condition
-from recollect.types import Filter, Scope
+from recollect.types import Scope
 
 MAX_REWRITE_BYTES = 64 * 1024 * 1024
 """Tables up to this size are rewritten to remove purged bytes, which takes about a second."""
@@ -76,9 +76,6 @@ class PostgresStore(SqlStore):
         view.files = self.files.within(scope)
         view.joins = self.joins.within(scope)
         return view
-
-    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
-        return self._database.narrowed(where, error)
 
     def _place(self, connection: Connection) -> dict[str, Any]:
         server = connection.info.server_version

@@ -315,10 +315,6 @@ class PostgresDatabase(SqlDatabase):
         """A filter that knows the numbers of its scopes, where statements must name them."""
         return where
 
-    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
-        """As `Store.narrowed`: one server has everything."""
-        return None
-
     def close(self) -> None:
         if not self._closed and self._pid == os.getpid():
             self._closed = True
