@@ -15,7 +15,7 @@ from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
 from recollect.stores.health import Examination, Finding
 from recollect.stores.postgres.additions import CHANNEL
-from recollect.stores.postgres.connections import CONNECTION_LOST, Connection
+from recollect.stores.postgres.connections import CONNECTION_LOST, Connection, integer
 from recollect.stores.postgres.contents import PostgresContents
 from recollect.stores.postgres.database import PostgresDatabase, server_hosts, translated
 from recollect.stores.postgres.keywords import PostgresKeywords
@@ -79,9 +79,9 @@ class PostgresStore(SqlStore):
 
     def _place(self, connection: Connection) -> dict[str, Any]:
         server = connection.info.server_version
-        (size,) = connection.execute(self._database.SIZE, {"schema": self._database.schema}).fetchone() or (0,)
+        size = integer(connection, self._database.SIZE, {"schema": self._database.schema})
         engine = f"PostgreSQL {server // 10_000}.{server % 10_000}"
-        return {"store": self._database.address, "engine": engine, "bytes": int(size)}
+        return {"store": self._database.address, "engine": engine, "bytes": size}
 
     def scrub(self) -> str | None:
         """Remove the bytes of purged records from the tables; the server's log and backups are not ours.
@@ -137,8 +137,7 @@ class PostgresKind(StoreKind):
 
 def _rewritten(connection: Connection, table: str, size: str) -> bool:
     """Rewrite a table if it is small and not in use, else vacuum it; return whether it was rewritten."""
-    row = connection.execute(size, (table,)).fetchone()
-    if row is not None and row[0] <= MAX_REWRITE_BYTES:
+    if integer(connection, size, (table,)) <= MAX_REWRITE_BYTES:
         with contextlib.suppress(pg.LockNotAvailable):
             connection.execute(f"VACUUM (FULL) {table}")
             return True
@@ -202,7 +201,7 @@ class PostgresChanges(SqlChanges):
         if self._database.row_security(connection):  # our newest event need not be the store's newest
             newest = max(events, default=seq)
         else:
-            (newest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone() or (0,)
+            newest = integer(connection, "SELECT max(seq) FROM history")
         return max(0, newest - LATE_EVENTS)
 
 

@@ -185,6 +185,12 @@ class ConnectionPool:
         connection.close()
 
 
+def integer(connection: Connection, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> int:
+    """The number that a statement selects; 0 where it selects none."""
+    row = connection.execute(statement, values or None).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
 def copy_rows(
     connection: Connection, into: str, rows: Iterable[Sequence[Any]], types: Sequence[str] | None = None
 ) -> None:

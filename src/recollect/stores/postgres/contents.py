@@ -15,7 +15,7 @@ from psycopg import errors as pg
 from recollect.errors import StoreError
 from recollect.stores import contents
 from recollect.stores.postgres.additions import CHANNEL
-from recollect.stores.postgres.connections import Connection, copy_rows
+from recollect.stores.postgres.connections import Connection, copy_rows, integer
 from recollect.stores.postgres.database import BEGIN_READ, DIALECT, PostgresDatabase, translated
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, IndexWriter
@@ -165,8 +165,7 @@ class PostgresContents(Contents):
         def work(connection: Connection) -> None:
             # Writers that have begun end first, and later ones wait: then all of their events are visible.
             connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
-            present = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()
-            contents.refuse_newer_events(present[0] if present else 0, newest)
+            contents.refuse_newer_events(integer(connection, "SELECT max(seq) FROM history"), newest)
             self.update_records(connection, parts, writer.by(self._keywords.lock_language(connection)))
             new = self._new(connection, events)
             _insert_events(connection, new, self.places(connection, new), renumber=False)

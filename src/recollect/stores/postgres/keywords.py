@@ -17,7 +17,7 @@ from recollect.analysis import Analyzer
 from recollect.errors import StoreError
 from recollect.frequencies import idf, shares
 from recollect.stores.database import K1, KIND_NUMBERS, NOTHING, B, SqlKeywords, mean_lengths
-from recollect.stores.postgres.connections import Connection, run
+from recollect.stores.postgres.connections import Connection, integer, run
 from recollect.stores.postgres.database import DIALECT, MAX_TRIES, PostgresDatabase
 from recollect.stores.postgres.postings import (
     KIND,
@@ -174,7 +174,7 @@ class PostgresKeywords(SqlKeywords):
     def lag(self, connection: Connection) -> int:
         """How many records must be analysed again."""
         analyzer = self._follow((meta(connection, "language"),))
-        return 0 if meta(connection, "keywords") == analyzer.fingerprint else _record_count(connection)
+        return 0 if meta(connection, "keywords") == analyzer.fingerprint else integer(connection, RECORD_COUNT)
 
     def change_language(self, language: str) -> None:
         super().change_language(language)
@@ -245,7 +245,7 @@ class PostgresKeywords(SqlKeywords):
         """The lock waits for running writes; later ones use the new language."""
         connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
         language = super().store_language(connection, analyzer, new=new)
-        if language == analyzer.language and not _record_count(connection):
+        if language == analyzer.language and not integer(connection, RECORD_COUNT):
             set_meta(connection, "keywords", analyzer.fingerprint)
         return language
 
@@ -363,10 +363,4 @@ def _merge(connection: Connection, most: int, *, patient: bool) -> int:
         connection.execute("SET LOCAL synchronous_commit TO off")  # the records stay where they are if it is lost
     if most > MERGE_BATCH:
         connection.execute(f"SET LOCAL work_mem TO '{BULK_MEMORY}'")
-    row = connection.execute("SELECT merge_postings(%s, %s)", (most, patient)).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _record_count(connection: Connection) -> int:
-    row = connection.execute(RECORD_COUNT).fetchone()
-    return int(row[0]) if row else 0
+    return integer(connection, "SELECT merge_postings(%s, %s)", (most, patient))

@@ -12,7 +12,7 @@ from psycopg import errors as pg
 
 from recollect.errors import StoreError
 from recollect.stores.database import SqlSpaces, SqlVectors
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, integer
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.rows import (
     COLUMNS,
@@ -71,15 +71,15 @@ def create_space(
     """Create a vector space, if it does not exist, and return its number."""
     connection.execute(f"LOCK TABLE {locked} IN SHARE ROW EXCLUSIVE MODE")  # later writes see the space
     find = "SELECT space FROM spaces WHERE fingerprint = %s"
-    if (row := connection.execute(find, (space.fingerprint,)).fetchone()) is not None:
-        return int(row[0])
-    row = connection.execute(
+    if present := integer(connection, find, (space.fingerprint,)):
+        return present
+    created = integer(
+        connection,
         "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
         (space.fingerprint, space.embedder, space.dimension),
-    ).fetchone()
-    number = int(row[0]) if row else 0
-    create_table(connection, number, space.dimension)
-    return number
+    )
+    create_table(connection, created, space.dimension)
+    return created
 
 
 def spaces_of(connection: Connection) -> list[int]:
@@ -201,8 +201,7 @@ class PostgresVectors(SqlVectors):
             visible = filtered_rows(connection, where, self._key)
             condition, values = visible.condition
             count = f"SELECT count(*) FROM {self._table} WHERE vector IS NULL AND {condition}"
-            row = connection.execute(count, values).fetchone()
-        without = int(row[0]) if row else 0
+            without = integer(connection, count, values)
         return visible.count - without, without
 
     def _save(self, pairs: Sequence[tuple[bytes, bytes]], *, ahead: bool) -> None:

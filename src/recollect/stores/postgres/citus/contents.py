@@ -9,7 +9,7 @@ from recollect.stores import contents
 from recollect.stores.postgres.citus.database import NEW_SCOPE
 from recollect.stores.postgres.citus.records import ClusterRows, merge_tallies
 from recollect.stores.postgres.citus.vectors import UNOWNED_SCOPE, adopt_vectors, create_cluster_space
-from recollect.stores.postgres.connections import Connection, copy_rows
+from recollect.stores.postgres.connections import Connection, copy_rows, integer
 from recollect.stores.postgres.contents import PostgresContents, PostgresSnapshot, packed
 from recollect.stores.postgres.postings import IndexedRecord, IndexWriter
 from recollect.stores.rows import passage_hash
@@ -24,8 +24,7 @@ class ClusterSnapshot(PostgresSnapshot):
 
     def counts(self) -> Mapping[str, int]:
         different = "SELECT count(*) FROM (SELECT DISTINCT space, passage FROM embeddings) AS every"
-        row = self.connection.execute(different).fetchone()
-        return {**super().counts(), "vector": row[0] if row else 0}
+        return {**super().counts(), "vector": integer(self.connection, different)}
 
     def rows(self, kind: str, *, short: bool = False) -> Iterator[Sequence[Any]]:
         last: Any = None
