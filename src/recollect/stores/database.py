@@ -273,6 +273,8 @@ class SqlVectors(SqlPart, VectorIndex):
 class SqlSpaces(SqlPart, VectorSpaces, ABC):
     """The vector spaces of one store."""
 
+    _counted = "*"  # what `count` counts
+
     def __init__(self, database: SqlDatabase) -> None:
         super().__init__(database)
         self._open: dict[str, Any] = {}
@@ -308,8 +310,9 @@ class SqlSpaces(SqlPart, VectorSpaces, ABC):
     def count(self, space: VectorSpace) -> int:
         """How many vectors a space has."""
         with self._database.read() as connection:
-            vectors = "SELECT count(*) FROM embeddings WHERE space = (SELECT space FROM spaces WHERE fingerprint = %s)"
-            return int(connection.execute(vectors, (space.fingerprint,)).fetchone()[0])
+            of = "embeddings WHERE space = (SELECT space FROM spaces WHERE fingerprint = %s)"
+            count = connection.execute(f"SELECT count({self._counted}) FROM {of}", (space.fingerprint,))
+            return int(count.fetchone()[0])
 
     def clear(self, space: VectorSpace) -> None:
         """Delete all vectors of a space, which must not be the active one. The space itself stays, empty."""

@@ -157,14 +157,8 @@ create_cluster_space = partial(create_space, locked=ClusterDatabase.locked, crea
 class ClusterSpaces(PostgresSpaces):
     """The vector spaces of a distributed store."""
 
+    _counted = "DISTINCT passage"  # several scopes may have one text
     _create = staticmethod(create_cluster_space)
-
-    def count(self, space: VectorSpace) -> int:
-        with self._database.read() as connection:
-            vectors = "SELECT count(DISTINCT passage) FROM embeddings WHERE space = ANY(%s)"
-            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,))
-            row = connection.execute(vectors, ([each for (each,) in number],)).fetchone()
-            return int(row[0]) if row else 0
 
     def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
         return ClusterVectors(self._database, space, number)
