@@ -117,11 +117,11 @@ class Additions:
     def _insert(self, put: Put, at: int | None, space: int | None, vector: bytes) -> Condition:
         record, writer, spaces = put.record, self._keywords.writer, self._spaces
         find, scope = find_scope(record.scope)
-        counts, length = writer.terms(record)
+        length, terms, counts = writer.terms(record).columns
         guards = [writer.analyzer().language, list(spaces), *([record.text_hash] if put.merge else [])]
         given = [] if space is None else [literal(np.frombuffer(vector, "<f4"))]
         return _guarded_insertion(spaces, find, space, merge=put.merge), [
-            *scope, *guards, *to_row(record), length, *given, list(counts), list(counts.values()), "add", at, "{}",
+            *scope, *guards, *to_row(record), length, *given, terms, counts, "add", at, "{}",
         ]  # fmt: skip
 
     def _read_spaces(self) -> tuple[int, ...]:

@@ -234,17 +234,16 @@ class PostgresContents(Contents):
         ordered = sorted(set(map(contents.scope_of, parts)), key=lambda scope: sorted(scope.as_dict().items()))
         scopes = {scope: scope_number(connection, scope, create=self.new_scope) for scope in ordered}
         columns, terms = [], [writer.terms(record) for record in parts.values()]
-        for part, (_, length) in zip(parts, terms, strict=True):
-            columns.append({**contents.columns_of(part), "scope": scopes[contents.scope_of(part)], "length": length})
+        for part, term in zip(parts, terms, strict=True):
+            scope = scopes[contents.scope_of(part)]
+            columns.append({**contents.columns_of(part), "scope": scope, "length": term.length})
         rows = self.copy_records(connection, columns)
         stored = [
             IndexedRecord(rows[each["id"]], each["scope"], record, term)
             for each, record, term in zip(columns, parts.values(), terms, strict=True)
             if each["forgotten_at"] is None
         ]
-        documents = (
-            (row, scope, length, list(counts), list(counts.values())) for row, scope, _, (counts, length) in stored
-        )
+        documents = ((each.row, each.scope, *each.terms.columns) for each in stored)
         copy_rows(connection, "documents (row, scope, length, terms, counts)", documents)
         self.add_derived(connection, stored, spaces_of(connection))
 

@@ -54,6 +54,11 @@ class TermCounts(NamedTuple):
     length: int
 
     @property
+    def columns(self) -> tuple[int, list[str], list[float]]:
+        """The columns `length`, `terms` and `counts` of `documents`."""
+        return self.length, list(self.counts), list(self.counts.values())
+
+    @property
     def kind(self) -> int:
         """The number of the record's kind."""
         return self.length >> LENGTH_BITS
@@ -108,8 +113,7 @@ class IndexWriter:
     def add(self, connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
         """Add records to all indexes."""
         for each in stored:
-            terms, counts = list(each.terms.counts), list(each.terms.counts.values())
-            connection.execute(DOCUMENT, (each.row, each.scope, each.terms.length, terms, counts))
+            connection.execute(DOCUMENT, (each.row, each.scope, *each.terms.columns))
         self.add_derived(connection, stored, spaces)
 
     @staticmethod
@@ -210,13 +214,13 @@ def reindex(connection: Connection, writer: IndexWriter, after: int, ids: str) -
     ).fetchall()
     with connection.pipeline():
         for row, scope, kind, title, text, before in rows:
-            counts, length = terms = writer.terms(Record("", text, kind, title))
-            values = (row, scope, length, list(counts), list(counts.values()))
-            connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
-            if length != before:
+            terms = writer.terms(Record("", text, kind, title))
+            insert = f"{DOCUMENT} ON CONFLICT DO NOTHING"  # whoever edits it writes it, too
+            connection.execute(insert, (row, scope, *terms.columns))
+            if terms.length != before:
                 update = "UPDATE records SET length = %s WHERE scope = %s AND row = %s"
-                connection.execute(update, (length, scope, row))
-                connection.execute(TALLY, (scope, terms.kind, 0, length - before))
+                connection.execute(update, (terms.length, scope, row))
+                connection.execute(TALLY, (scope, terms.kind, 0, terms.length - before))
     return int(batch[-1])
 
 

@@ -111,8 +111,7 @@ class Rows(ledger.Table):
         with self.connection.pipeline():
             inserted = []
             for record, scope in zip(records, scopes, strict=True):
-                terms, length = self.writer.terms(record)
-                values = [*to_row(record), scope, length, list(terms), list(terms.values())]
+                values = [*to_row(record), scope, *self.writer.terms(record).columns]
                 inserted.append(self.connection.execute(insert, [*values, *self._events[0][1:]] if noted else values))
             self.writer.merge_tallies(self.connection, drawn_scopes(scopes))
             if self._events and not noted:

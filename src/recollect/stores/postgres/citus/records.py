@@ -236,11 +236,7 @@ class ClusterRows(Rows):
 
     def _index(self, stored: Sequence[IndexedRecord]) -> None:
         """Add records to all indexes; with their vectors, if these are given, or stored with the same text."""
-        documents = [
-            (row, scope, terms.length, list(terms.counts), list(terms.counts.values()))
-            for row, scope, _, terms in stored
-        ]
-        insert_rows(self.connection, DOCUMENT, documents)
+        insert_rows(self.connection, DOCUMENT, [(row, scope, *terms.columns) for row, scope, _, terms in stored])
         insert_rows(self.connection, TALLY, [(scope, terms.kind, 1, terms.words) for _, scope, _, terms in stored])
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in self._spaces:
