@@ -112,7 +112,7 @@ class SqlDatabase(ABC):
 
     def with_ids(self, connection: Any, ids: Sequence[str]) -> Condition:  # noqa: ARG002
         """A condition on records: those with these ids."""
-        return "id = ANY(%s)", [list(ids)]
+        return ("id = %s", ids) if len(ids) == 1 else ("id = ANY(%s)", [list(ids)])
 
     def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
         """As `Store.narrowed`: one file or server has everything."""

@@ -19,7 +19,7 @@ class SqlRecords(SqlPart, Records):
     """Reads the records of one store, as one scope."""
 
     events_of = "{}"
-    """The condition on the events of records, around one on the records."""
+    """The condition on the events of a record, around one on the record."""
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
         dialect = self._database.dialect

@@ -47,7 +47,7 @@ _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?
 class SqliteRecords(SqlRecords):
     """Reads and writes the records of one SQLite store."""
 
-    events_of = "row IN (SELECT row FROM records WHERE {})"
+    events_of = "row = (SELECT row FROM records WHERE {})"
 
     _database: Database
 
