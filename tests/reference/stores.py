@@ -97,7 +97,7 @@ SMALL: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
         ),
     ),
     "postgresql": (
-        ("postgres.additions", {"MERGE_CHANCE": 2, "SETTLE_CHANCE": 2}),
+        ("postgres.records", {"MERGE_CHANCE": 2, "SETTLE_CHANCE": 2}),
         ("postgres.keywords", {"MERGE_BATCH": 3, "SPARSE": 0, "DENSE": 0}),
         ("postgres.postings", {"TALLY_MERGE_CHANCE": 2}),
         ("postgres.vectors", {"EXACT_UP_TO": 0, "MAX_UNSETTLED": 1, "SETTLE_BATCH": 2}),

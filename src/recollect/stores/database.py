@@ -1,6 +1,7 @@
 """What the SQL stores have in common: shared snapshots, numbers and facets, the language, the vector spaces."""
 
 import contextlib
+import copy
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -9,13 +10,14 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.dataclass import dataclass
 from recollect.errors import StoreError, UsageError
-from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, usable_language
-from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex, VectorSpace, VectorSpaces
+from recollect.stores.rows import Condition, Dialect, analyzer_of, meta, set_meta, stored_pairs, usable_language
+from recollect.types import EVERYTHING, Filter, KeywordIndex, Matrix, Scope, VectorIndex, VectorSpace, VectorSpaces
+from recollect.types.records import SaveVectors
 
 T = TypeVar("T")
 
@@ -108,6 +110,14 @@ class SqlDatabase(ABC):
     def _end(self, reading: Reading) -> None:
         """End the snapshots of a reading, unless a read is using them."""
 
+    def with_ids(self, connection: Any, ids: Sequence[str]) -> Condition:  # noqa: ARG002
+        """A condition on records: those with these ids."""
+        return ("id = %s", ids) if len(ids) == 1 else ("id = ANY(%s)", [list(ids)])
+
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
+        """As `Store.narrowed`: one file or server has everything."""
+        return None
+
     def check(self) -> None:
         """Raise if the store is closed, or was opened by another process."""
         if self._closed:
@@ -117,6 +127,20 @@ class SqlDatabase(ABC):
                 f"{self.address} was opened by another process",
                 hint="a connection does not survive a fork: call Memory.open(…) in the child",
             )
+
+
+class SqlPart:
+    """A part of a store. A view of it acts as one scope."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+        self._scope: Scope | None = None
+
+    def within(self, scope: Scope | None) -> Self:
+        """A view of this part whose transactions act as this scope."""
+        view = copy.copy(self)
+        view._scope = scope  # noqa: SLF001  (same class)
+        return view
 
 
 class SqlStore(ABC):
@@ -144,8 +168,8 @@ class SqlStore(ABC):
                 "keyword_lag": self.keywords.lag(connection),
             }
 
-    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
-        return None
+    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
+        return self._database.narrowed(where, error)  # type: ignore[no-any-return]
 
     @abstractmethod
     def _place(self, connection: Any) -> dict[str, Any]:
@@ -221,11 +245,38 @@ class SqlKeywords(KeywordIndex):
         return analyzer.language
 
 
-class SqlSpaces(VectorSpaces, ABC):
+class SqlVectors(SqlPart, VectorIndex):
+    """The vectors of one space."""
+
+    save_batch: ClassVar[int]
+    """How many vectors a transaction stores."""
+
+    def __init__(self, database: SqlDatabase, space: VectorSpace, number: int) -> None:
+        super().__init__(database)
+        self._space = space
+        self._number = number
+
+    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
+        for start in range(0, len(passages), self.save_batch):
+            part = slice(start, start + self.save_batch)
+            self._save(stored_pairs(passages[part], vectors[part]), ahead=ahead)
+
+    @abstractmethod
+    def _save(self, pairs: Sequence[tuple[bytes, bytes]], *, ahead: bool) -> None:
+        """Store vectors by the hashes of their passages, in one transaction."""
+
+    def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
+        """The change that stores the vectors together with their records."""
+        return SaveVectors(self._number, stored_pairs(passages, vectors))
+
+
+class SqlSpaces(SqlPart, VectorSpaces, ABC):
     """The vector spaces of one store."""
 
-    def __init__(self, database: Any) -> None:
-        self._database = database
+    _counted = "*"  # what `count` counts
+
+    def __init__(self, database: SqlDatabase) -> None:
+        super().__init__(database)
         self._open: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -259,8 +310,9 @@ class SqlSpaces(VectorSpaces, ABC):
     def count(self, space: VectorSpace) -> int:
         """How many vectors a space has."""
         with self._database.read() as connection:
-            vectors = "SELECT count(*) FROM embeddings WHERE space = (SELECT space FROM spaces WHERE fingerprint = %s)"
-            return int(connection.execute(vectors, (space.fingerprint,)).fetchone()[0])
+            of = "embeddings WHERE space = (SELECT space FROM spaces WHERE fingerprint = %s)"
+            count = connection.execute(f"SELECT count({self._counted}) FROM {of}", (space.fingerprint,))
+            return int(count.fetchone()[0])
 
     def clear(self, space: VectorSpace) -> None:
         """Delete all vectors of a space, which must not be the active one. The space itself stays, empty."""

@@ -9,42 +9,39 @@ from datetime import timedelta
 from typing import Any
 
 from recollect.disk import at_home
-from recollect.stores.database import SqlDatabase
+from recollect.stores.database import SqlPart
 from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader
 from recollect.types import GLOBAL, Changes, Event, Files, FileState, Filter, Joins, Notes, Record, Records, Scope, now
 from recollect.types.records import SHORT_ID, short_id
 
 
-class SqlPart:
-    """A part of a store, read as one scope."""
-
-    def __init__(self, database: SqlDatabase, scope: Scope | None = None) -> None:
-        self._database = database
-        self._scope = scope
-
-
 class SqlRecords(SqlPart, Records):
     """Reads the records of one store, as one scope."""
 
-    events_of = "id = %s"
-    """The condition on events of the record with an id."""
+    events_of = "{}"
+    """The condition on the events of a record, around one on the record."""
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
-        condition, values = self._database.dialect.matching(where) if where else ("forgotten_at IS NULL", [])
-        records = {
-            record.id: record for record in self._select(f"{condition} AND id = ANY(%s)", [*values, list(ids)], where)
-        }
+        dialect = self._database.dialect
+        condition, values = dialect.matching(where) if where else ("forgotten_at IS NULL", [])
+        with self._database.read(reader(self._scope, where)) as connection:
+            named, keys = self._database.with_ids(connection, ids)
+            rows = connection.execute(f"{dialect.select} WHERE {condition} AND {named}", [*values, *keys])
+            records = {record.id: record for record in map(from_row, rows)}
         return [records[key] for key in ids if key in records]
 
     def history(self, record_id: str) -> list[Event]:
         with self._database.read(self._scope) as connection:
-            events = f"SELECT seq, id, action, at, detail FROM history WHERE {self.events_of} ORDER BY seq"
-            return [to_event(row) for row in connection.execute(events, (record_id,))]
+            named, keys = self._database.with_ids(connection, [record_id])
+            condition = self.events_of.format(named)
+            events = f"SELECT seq, id, action, at, detail FROM history WHERE {condition} ORDER BY seq"
+            return [_event(row) for row in connection.execute(events, keys)]
 
     def scope_of(self, record_id: str) -> Scope | None:
         with self._database.read(self._scope) as connection:
+            named, keys = self._database.with_ids(connection, [record_id])
             scope = f'SELECT "user", agent, session FROM {self._database.dialect.records}'
-            row = connection.execute(f"{scope} WHERE id = %s AND passage <> %s", (record_id, b"")).fetchone()
+            row = connection.execute(f"{scope} WHERE {named} AND passage <> %s", [*keys, b""]).fetchone()
         return None if row is None else Scope(*row)
 
     def named(self, part: str, scope: Scope | None, limit: int) -> list[tuple[str, Scope, bool]]:
@@ -72,8 +69,7 @@ class SqlRecords(SqlPart, Records):
         return self._select(page, [*values, limit, offset], where)
 
 
-def to_event(row: Sequence[Any]) -> Event:
-    """The event of a row of `history`."""
+def _event(row: Sequence[Any]) -> Event:
     seq, key, action, at, detail = row
     return Event(seq, key, action, EPOCH + timedelta(microseconds=at), json.loads(detail))
 

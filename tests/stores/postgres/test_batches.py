@@ -167,8 +167,7 @@ def test_reindexing_is_done_in_parts(store: PostgresStore, place: str, monkeypat
     store.records.apply([[Put(Record(f"r{number}", f"die häuser {number}"))] for number in range(5)])
     asked: list[int] = []
     monkeypatch.setattr(postings, "REINDEX_CHARACTERS", 30)
-    counted = staticmethod(lambda *given: asked.append(given[2]) or postings.reindex(*given))
-    monkeypatch.setattr(keywords.PostgresKeywords, "_reindex", counted)
+    monkeypatch.setattr(keywords, "reindex", lambda *given: asked.append(given[2]) or postings.reindex(*given))
     other = PostgresStore(place)
     other.keywords.change_language("german")
     try:

@@ -16,13 +16,15 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import errors as pg
 from support import postgres as server_kit
 from support.timing import within
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.errors import SearchFailed, StoreError, UsageError
+from recollect.errors import SearchFailed, StoreError, Unreachable, UsageError
 from recollect.stores.postgres import PostgresStore, schema
+from recollect.stores.postgres.database import translated
 from recollect.types import EVERYTHING, Put, Record
 
 pytestmark = pytest.mark.xdist_group("postgres errors")
@@ -476,6 +478,17 @@ def test_database_with_another_encoding_is_refused(own: Any) -> None:
     with psycopg.connect(own.url(), autocommit=True) as owner:
         owner.execute("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     assert "LATIN1" in refused(own.url(database="narrow")).message
+
+
+def test_worker_that_ends_is_told_from_a_server_that_ends() -> None:
+    """Without it, what other workers have can be searched. Citus names it in one of two ways."""
+    ended = "terminating connection due to unexpected postmaster exit"
+    for more in ("\nDETAIL:  from 127.0.0.1:5433", "\nCONTEXT:  while executing command on 127.0.0.1:5433"):
+        with pytest.raises(Unreachable, match="a worker of the cluster does not answer"), translated("somewhere"):
+            raise pg.AdminShutdown(ended + more)
+    with pytest.raises(StoreError, match="the server ended the connection") as caught, translated("somewhere"):
+        raise pg.AdminShutdown(ended)
+    assert not isinstance(caught.value, Unreachable)
 
 
 def test_purge_removes_everything_from_the_tables(own: Any, memory: Memory, other: psycopg.Connection[Any]) -> None:

@@ -183,13 +183,13 @@ def test_interrupted_analysis_continues(store: PostgresStore, place: str, monkey
     monkeypatch.setattr("recollect.stores.postgres.postings.REINDEX_BATCH", 2)
     reindex, calls = keywords.reindex, list[int]()
 
-    def interrupted(connection: Any, writer: Any, after: int) -> int:
+    def interrupted(connection: Any, writer: Any, after: int, ids: str) -> int:
         calls.append(after)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return reindex(connection, writer, after)
+        return reindex(connection, writer, after, ids)
 
-    monkeypatch.setattr(keywords.PostgresKeywords, "_reindex", staticmethod(interrupted))
+    monkeypatch.setattr(keywords, "reindex", interrupted)
     store.keywords.change_language("english")
     with pytest.raises(KeyboardInterrupt):
         store.keywords.search(["hous"], EVERYTHING, 9)

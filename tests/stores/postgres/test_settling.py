@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recollect import Scope
-from recollect.stores.postgres import PostgresStore, additions, vectors
+from recollect.stores.postgres import PostgresStore, records, vectors
 from recollect.stores.postgres.vectors import PostgresVectors, settle
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, VectorSpace
 
@@ -20,7 +20,7 @@ def store(place: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore
     """A store that uses its approximate index early."""
     monkeypatch.setattr(vectors, "EXACT_UP_TO", 50)
     monkeypatch.setattr(vectors, "MORE_CANDIDATES", 4)
-    monkeypatch.setattr(additions, "SETTLE_CHANCE", 10**9)
+    monkeypatch.setattr(records, "SETTLE_CHANCE", 10**9)
     store = PostgresStore(place)
     yield store
     store.close()

@@ -60,10 +60,6 @@ class TableState:
         value = meta(connection, f"lance {space}")
         return cls() if value is None else cls(**json.loads(value))
 
-    def save(self, connection: apsw.Connection, space: int) -> TableState:
-        set_meta(connection, f"lance {space}", json.dumps(asdict(self)))
-        return self
-
 
 class TableUpdater:
     """Keeps the LanceDB table of one space up to date with the file."""
@@ -155,7 +151,8 @@ class TableUpdater:
 
     def _save(self, state: TableState) -> TableState:
         with self._database.write() as connection:
-            return state.save(connection, self._space)
+            set_meta(connection, f"lance {self._space}", json.dumps(asdict(state)))
+        return state
 
     def _new_state(self) -> TableState:
         """A table with a unique name: several stores may share a prefix in a bucket."""
@@ -176,8 +173,7 @@ class TableUpdater:
         self._start_new_table(state)
 
     def _start_new_table(self, old: TableState) -> None:
-        with self._database.write() as connection:
-            self._new_state().save(connection, self._space)
+        self._save(self._new_state())
         if old.table:
             self.table(old).drop()
 

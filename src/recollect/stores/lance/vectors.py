@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,17 +61,6 @@ class LanceVectors(SqliteVectors):
             else:
                 return matches
         raise StoreError(f"LanceDB loses what is written to {self.updater.url.dataset}", hint="check the disk it is on")
-
-    def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        with self._database.read() as connection:
-            rows: Any = connection.execute(
-                "SELECT id, row FROM records WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
-            )
-            numbers = self._record_numbers(connection)
-            by_id: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
-            fetched = self._fetch(connection, np.unique(list(by_id.values())))
-        position = {int(number): at for at, number in enumerate(fetched.numbers)}
-        return {key: fetched.matrix[position[number]] for key, number in by_id.items()}
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
         with self._database.read() as connection:

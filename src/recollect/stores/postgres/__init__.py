@@ -15,17 +15,17 @@ from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
 from recollect.stores.health import Examination, Finding
 from recollect.stores.postgres.additions import CHANNEL
-from recollect.stores.postgres.connections import CONNECTION_LOST, Connection
+from recollect.stores.postgres.connections import CONNECTION_LOST, Connection, integer
 from recollect.stores.postgres.contents import PostgresContents
 from recollect.stores.postgres.database import PostgresDatabase, server_hosts, translated
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.records import PostgresJoins, PostgresNotes, PostgresRecords
 from recollect.stores.postgres.rows import visible_scopes
 from recollect.stores.postgres.schema import migrate
-from recollect.stores.postgres.vectors import PostgresSpaces
+from recollect.stores.postgres.vectors import PostgresSpaces, spaces_of
 from recollect.stores.records import SqlChanges, SqlFiles
 from recollect.stores.rows import Condition
-from recollect.types import Filter, Scope
+from recollect.types import Scope
 
 MAX_REWRITE_BYTES = 64 * 1024 * 1024
 """Tables up to this size are rewritten to remove purged bytes, which takes about a second."""
@@ -73,18 +73,15 @@ class PostgresStore(SqlStore):
         view = copy.copy(self)
         view.records = self.records.within(scope)
         view.spaces = self.spaces.within(scope)
-        view.files = SqlFiles(self._database, scope)
-        view.joins = PostgresJoins(self._database, scope)
+        view.files = self.files.within(scope)
+        view.joins = self.joins.within(scope)
         return view
-
-    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:
-        return self._database.narrowed(where, error)
 
     def _place(self, connection: Connection) -> dict[str, Any]:
         server = connection.info.server_version
-        (size,) = connection.execute(self._database.SIZE, {"schema": self._database.schema}).fetchone() or (0,)
+        size = integer(connection, self._database.SIZE, {"schema": self._database.schema})
         engine = f"PostgreSQL {server // 10_000}.{server % 10_000}"
-        return {"store": self._database.address, "engine": engine, "bytes": int(size)}
+        return {"store": self._database.address, "engine": engine, "bytes": size}
 
     def scrub(self) -> str | None:
         """Remove the bytes of purged records from the tables; the server's log and backups are not ours.
@@ -101,7 +98,7 @@ class PostgresStore(SqlStore):
             if self._database.row_security(connection):
                 return "purged records are in no answer; their bytes stay until the owner of the tables vacuums them"
             connection.execute(f"SET lock_timeout TO '{REWRITE_WAIT}'")
-            spaces = [f"vectors_{space}" for (space,) in connection.execute("SELECT space FROM spaces")]
+            spaces = [f"vectors_{space}" for space in spaces_of(connection)]
             tables = ("records", "history", "documents", "blocks", "removals", "embeddings", *spaces)
             size = self._database.TABLE_SIZE
             left = sorted(table for table in tables if not _rewritten(connection, table, size))
@@ -140,8 +137,7 @@ class PostgresKind(StoreKind):
 
 def _rewritten(connection: Connection, table: str, size: str) -> bool:
     """Rewrite a table if it is small and not in use, else vacuum it; return whether it was rewritten."""
-    row = connection.execute(size, (table,)).fetchone()
-    if row is not None and row[0] <= MAX_REWRITE_BYTES:
+    if integer(connection, size, (table,)) <= MAX_REWRITE_BYTES:
         with contextlib.suppress(pg.LockNotAvailable):
             connection.execute(f"VACUUM (FULL) {table}")
             return True
@@ -205,7 +201,7 @@ class PostgresChanges(SqlChanges):
         if self._database.row_security(connection):  # our newest event need not be the store's newest
             newest = max(events, default=seq)
         else:
-            (newest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone() or (0,)
+            newest = integer(connection, "SELECT max(seq) FROM history")
         return max(0, newest - LATE_EVENTS)
 
 

@@ -1,7 +1,6 @@
 """New records: one statement writes a record with all that is derived from it, and may check first that it is new."""
 
 import functools
-import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,12 +10,9 @@ from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
 from recollect.stores.postgres.postings import KIND, WORDS, IndexWriter, drawn_scopes, stored_vector
 from recollect.stores.postgres.rows import find_scope
-from recollect.stores.postgres.vectors import literal, settle
+from recollect.stores.postgres.vectors import literal
 from recollect.stores.rows import COLUMNS, Condition, micros, to_row
 from recollect.types import Put, Record, now
-
-MERGE_CHANCE = 500  # one change in so many merges new records into the blocks of the keyword index
-SETTLE_CHANCE = 20  # one change in so many adds vectors to the approximate index if many are missing there
 
 CHANNEL = "recollect"  # the channel of NOTIFY; the payload is the schema
 
@@ -118,22 +114,14 @@ class Additions:
             self._database.try_write(lambda connection: IndexWriter.merge_tallies(connection, scopes))
         return put.record
 
-    def tidy(self, changes: int) -> None:
-        """After some changes, now and then: merge new records into the blocks, and add vectors to their index."""
-        chance = random.randrange(MERGE_CHANCE) / max(1, changes)  # noqa: S311  (not a secret)
-        if chance < 1:
-            self._keywords.merge()
-        if chance < MERGE_CHANCE / SETTLE_CHANCE:
-            settle(self._database)
-
     def _insert(self, put: Put, at: int | None, space: int | None, vector: bytes) -> Condition:
         record, writer, spaces = put.record, self._keywords.writer, self._spaces
         find, scope = find_scope(record.scope)
-        counts, length = writer.terms(record)
+        length, terms, counts = writer.terms(record).columns
         guards = [writer.analyzer().language, list(spaces), *([record.text_hash] if put.merge else [])]
         given = [] if space is None else [literal(np.frombuffer(vector, "<f4"))]
         return _guarded_insertion(spaces, find, space, merge=put.merge), [
-            *scope, *guards, *to_row(record), length, *given, list(counts), list(counts.values()), "add", at, "{}",
+            *scope, *guards, *to_row(record), length, *given, terms, counts, "add", at, "{}",
         ]  # fmt: skip
 
     def _read_spaces(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import psycopg
@@ -183,6 +183,23 @@ class ConnectionPool:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def integer(connection: Connection, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> int:
+    """The number that a statement selects; 0 where it selects none."""
+    row = connection.execute(statement, values or None).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def copy_rows(
+    connection: Connection, into: str, rows: Iterable[Sequence[Any]], types: Sequence[str] | None = None
+) -> None:
+    """Write rows with COPY; `into` is a table with its columns. With their `types`, values travel in binary form."""
+    with connection.cursor().copy(f"COPY {into} FROM STDIN{' (FORMAT BINARY)' if types else ''}") as copy:
+        if types:
+            copy.set_types(types)
+        for row in rows:
+            copy.write_row(row)
 
 
 def run(connection: Connection, statements: Sequence[Condition], then: Sequence[Condition] | None = None) -> Cursors:

@@ -15,12 +15,12 @@ from psycopg import errors as pg
 from recollect.errors import StoreError
 from recollect.stores import contents
 from recollect.stores.postgres.additions import CHANNEL
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, copy_rows, integer
 from recollect.stores.postgres.database import BEGIN_READ, DIALECT, PostgresDatabase, translated
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import MERGE_TALLIES, IndexedRecord, IndexWriter
-from recollect.stores.postgres.rows import scope_number
-from recollect.stores.postgres.vectors import create_index, create_space, unpack
+from recollect.stores.postgres.rows import NEW_SCOPE, scope_number
+from recollect.stores.postgres.vectors import create_index, create_space, spaces_of, unpack
 from recollect.types import Progress, Record, VectorSpace
 from recollect.types.parts import Contents, Part
 
@@ -83,7 +83,8 @@ class PostgresContents(Contents):
     index_settings = _INDEX_SETTINGS
     create_space = staticmethod(create_space)
     snapshot_type: type[PostgresSnapshot] = PostgresSnapshot
-    places_table = "records"  # which has the row and the scope of each id
+    new_scope = NEW_SCOPE
+    add_derived = staticmethod(IndexWriter.add_derived)
 
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
@@ -151,7 +152,7 @@ class PostgresContents(Contents):
                     events = parts if renumber else self._new(connection, parts)
                     _insert_events(connection, events, self.places(connection, events), renumber=renumber)
                 case "vector":
-                    self.load_vectors(connection, self._new(connection, parts))
+                    self.load_vectors(connection, parts)
                 case _:
                     contents.insert_rows(connection, parts)
 
@@ -164,8 +165,7 @@ class PostgresContents(Contents):
         def work(connection: Connection) -> None:
             # Writers that have begun end first, and later ones wait: then all of their events are visible.
             connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
-            present = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()
-            contents.refuse_newer_events(present[0] if present else 0, newest)
+            contents.refuse_newer_events(integer(connection, "SELECT max(seq) FROM history"), newest)
             self.update_records(connection, parts, writer.by(self._keywords.lock_language(connection)))
             new = self._new(connection, events)
             _insert_events(connection, new, self.places(connection, new), renumber=False)
@@ -183,8 +183,7 @@ class PostgresContents(Contents):
                     contents.update_meta(connection, parts, self._keywords)
                 case "vector":
                     _delete_vectors(connection, gone)
-                    if parts:
-                        self.load_vectors(connection, self._new(connection, parts))
+                    self.load_vectors(connection, parts)
                 case _:
                     contents.update_rows(connection, parts, gone)
 
@@ -231,27 +230,29 @@ class PostgresContents(Contents):
         """Insert new records with their postings, tallies and vectors."""
         if not parts:
             return
-        rows = []
-        for part, record in parts.items():
-            rows.append((contents.scope_of(part), _columns_of(part), record, writer.terms(record)))
         # In a fixed order, so that two transactions that create the same scopes do not deadlock.
-        ordered = sorted({scope for scope, *_ in rows}, key=lambda scope: sorted(scope.as_dict().items()))
-        scopes = {scope: scope_number(connection, scope) for scope in ordered}
-        with connection.cursor().copy(f"COPY records ({', '.join(rows[0][1])}, scope, length) FROM STDIN") as copy:
-            for scope, columns, _, terms in rows:
-                copy.write_row([*columns.values(), scopes[scope], terms.length])
-        live = {columns["id"]: row for row in rows if (columns := row[1])["forgotten_at"] is None}
-        numbers = connection.execute("SELECT row, id FROM records WHERE id = ANY(%s)", (list(live),))
+        ordered = sorted(set(map(contents.scope_of, parts)), key=lambda scope: sorted(scope.as_dict().items()))
+        scopes = {scope: scope_number(connection, scope, create=self.new_scope) for scope in ordered}
+        columns, terms = [], [writer.terms(record) for record in parts.values()]
+        for part, term in zip(parts, terms, strict=True):
+            scope = scopes[contents.scope_of(part)]
+            columns.append({**contents.columns_of(part), "scope": scope, "length": term.length})
+        rows = self.copy_records(connection, columns)
         stored = [
-            IndexedRecord(row, scopes[scope], record, terms)
-            for row, (scope, _, record, terms) in ((row, live[key]) for row, key in numbers)
+            IndexedRecord(rows[each["id"]], each["scope"], record, term)
+            for each, record, term in zip(columns, parts.values(), terms, strict=True)
+            if each["forgotten_at"] is None
         ]
-        with connection.cursor().copy("COPY documents (row, scope, length, terms, counts) FROM STDIN") as copy:
-            for each in stored:
-                counts = each.terms.counts
-                copy.write_row((each.row, each.scope, each.terms.length, list(counts), list(counts.values())))
-        spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
-        writer.add_derived(connection, stored, spaces)
+        documents = ((each.row, each.scope, *each.terms.columns) for each in stored)
+        copy_rows(connection, "documents (row, scope, length, terms, counts)", documents)
+        self.add_derived(connection, stored, spaces_of(connection))
+
+    def copy_records(self, connection: Connection, columns: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Write new records; returns the row of each id."""
+        names = _own_columns(columns[0])
+        copy_rows(connection, f"records ({', '.join(names)})", ([each[name] for name in names] for each in columns))
+        ids = [each["id"] for each in columns]
+        return dict(connection.execute("SELECT id, row FROM records WHERE id = ANY(%s)", (ids,)).fetchall())
 
     def update_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
         """Store records in place of those with their ids, new ones too, with all that is derived from them."""
@@ -260,7 +261,7 @@ class PostgresContents(Contents):
         stored = {key: (row, passage) for key, row, passage in connection.execute(places, (ids,))}
         new = {part: record for part, record in parts.items() if part.values[0] not in stored}
         self.insert_records(connection, new, writer)
-        spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
+        spaces = spaces_of(connection)
         for part, record in parts.items():
             if part not in new:
                 row, scope = stored[part.values[0]][0], scope_number(connection, contents.scope_of(part))
@@ -272,23 +273,23 @@ class PostgresContents(Contents):
     def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
         """The row and the scope of the records that these events are of, by id."""
         ids = list({part.values[1] for part in events})
-        rows = connection.execute(f"SELECT id, row, scope FROM {self.places_table} WHERE id = ANY(%s)", (ids,))
+        rows = connection.execute(f"SELECT id, row, scope FROM {self._database.ids} WHERE id = ANY(%s)", (ids,))
         return {key: (row, scope) for key, row, scope in rows}
 
     def load_vectors(self, connection: Connection, parts: Sequence[Part]) -> None:
-        """Insert new vectors without loss, and attach them to the rows of live records."""
-        if not parts:
-            return
+        """Insert new vectors; those that exist stay as they are."""
         rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
         contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
-        spaces = {fingerprint: space for fingerprint, space, _ in rows}
-        with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
-            copy.set_types(["int4", "bytea", "bytea"])
-            for fingerprint, passage, vector in (part.values for part in parts):
-                copy.write_row((spaces[fingerprint], passage, packed(vector)))
-        for fingerprint in {part.values[0] for part in parts}:
-            passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
-            connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))
+        new = self._new(connection, parts) if parts else []
+        for fingerprint, space, _ in rows:
+            if vectors := dict(part.values[1:] for part in new if part.values[0] == fingerprint):
+                self.copy_vectors(connection, space, vectors)
+
+    def copy_vectors(self, connection: Connection, space: int, vectors: Mapping[bytes, bytes]) -> None:
+        """Insert vectors by the hashes of their texts without loss, and attach them to the rows of live records."""
+        rows = ((space, passage, packed(vector)) for passage, vector in vectors.items())
+        copy_rows(connection, "embeddings (space, passage, vector)", rows, ["int4", "bytea", "bytea"])
+        connection.execute("SELECT attach_vectors(%s, %s)", (space, list(vectors)))
 
     def merge_tallies(self, connection: Connection) -> None:
         """One tally for each scope and kind, in place of many."""
@@ -327,20 +328,21 @@ def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | N
     return [stored.get(number) for number in range(1, len(parts) + 1)]
 
 
-def _columns_of(part: Part) -> dict[str, Any]:
-    """The columns of a record that is loaded, without those of its scope, which is a number here."""
-    return {name: value for name, value in contents.columns_of(part).items() if name not in contents.SCOPE}
+def _own_columns(columns: Iterable[str]) -> list[str]:
+    """The columns of the table of records: it has the number of a scope instead of its parts."""
+    return [name for name in columns if name not in contents.SCOPE]
 
 
 def _update_record(
     connection: Connection, part: Part, updated: IndexedRecord, writer: IndexWriter, spaces: Sequence[int]
 ) -> None:
     """Store a record in place of the one in its row."""
-    columns = {**_columns_of(part), "scope": updated.scope, "length": updated.terms.length}
-    assignments = ", ".join(f"{name} = %s" for name in columns)
+    columns = {**contents.columns_of(part), "scope": updated.scope, "length": updated.terms.length}
+    names = _own_columns(columns)
+    assignments, values = ", ".join(f"{name} = %s" for name in names), [columns[name] for name in names]
     with connection.pipeline():
         writer.remove(connection, updated.row, spaces)
-        connection.execute(f"UPDATE records SET {assignments} WHERE row = %s", [*columns.values(), updated.row])
+        connection.execute(f"UPDATE records SET {assignments} WHERE row = %s", [*values, updated.row])
         if columns["forgotten_at"] is None:
             writer.add(connection, [updated], spaces)
 
@@ -351,13 +353,13 @@ def _insert_events(
     if not parts:
         return
     number = "" if renumber else ", seq"
-    with connection.cursor().copy(f"COPY history (row, scope, id, action, at, detail{number}) FROM STDIN") as copy:
-        for part in parts:
-            seq, key, action, at, detail = part.values
-            if key not in records:
-                raise StoreError(f"event {seq} of the history is of {key!r}, and there is no such record")
-            event = [*records[key], key, action, at, json.dumps(detail)]
-            copy.write_row(event if renumber else [*event, seq])
+    rows = list[tuple[Any, ...]]()
+    for part in parts:
+        seq, key, action, at, detail = part.values
+        if key not in records:
+            raise StoreError(f"event {seq} of the history is of {key!r}, and there is no such record")
+        rows.append((*records[key], key, action, at, json.dumps(detail), *(() if renumber else (seq,))))
+    copy_rows(connection, f"history (row, scope, id, action, at, detail{number})", rows)
     if not renumber:
         connection.execute(
             "SELECT setval(numbers::regclass, greatest(%s, nextval(numbers::regclass) - 1))"

@@ -132,6 +132,7 @@ class PostgresDatabase(SqlDatabase):
 
     dialect: Dialect = DIALECT
     locked = "records"  # the table that every writer locks
+    ids = "records"  # the table with the row and the scope of each id; locking its rows locks records
     TABLE_SIZE = "SELECT pg_total_relation_size(%s)"
     SIZE = (
         "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
@@ -306,17 +307,13 @@ class PostgresDatabase(SqlDatabase):
             self._row_security = bool(row and row[0])
         return self._row_security
 
-    def with_ids(self, connection: Connection, ids: Sequence[str]) -> Condition:  # noqa: ARG002
-        """A condition on records, or on their events: those with these ids."""
-        return "id = ANY(%s)", [list(ids)]
-
     def naming(self, scope: Scope | None, connection: Connection | None = None) -> list[Condition]:  # noqa: ARG002
         """Statements that name the scope of a transaction; its connection, if it has begun."""
         return [(set_scope(scope), ())]
 
-    def narrowed(self, where: Filter, error: Exception | None = None) -> tuple[Filter, str] | None:  # noqa: ARG002
-        """As `Store.narrowed`: one server has everything."""
-        return None
+    def with_scope_numbers(self, where: Filter) -> Filter:
+        """A filter that knows the numbers of its scopes, where statements must name them."""
+        return where
 
     def close(self) -> None:
         if not self._closed and self._pid == os.getpid():

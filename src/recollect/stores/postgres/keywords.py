@@ -17,7 +17,7 @@ from recollect.analysis import Analyzer
 from recollect.errors import StoreError
 from recollect.frequencies import idf, shares
 from recollect.stores.database import K1, KIND_NUMBERS, NOTHING, B, SqlKeywords, mean_lengths
-from recollect.stores.postgres.connections import Connection, run
+from recollect.stores.postgres.connections import Connection, integer, run
 from recollect.stores.postgres.database import DIALECT, MAX_TRIES, PostgresDatabase
 from recollect.stores.postgres.postings import (
     KIND,
@@ -106,7 +106,6 @@ class PostgresKeywords(SqlKeywords):
     _database: PostgresDatabase
     lock = LOCK_LANGUAGE
     _blocks = _BLOCKS
-    _reindex = staticmethod(reindex)
 
     @property
     def analyzer(self) -> Analyzer:
@@ -129,7 +128,7 @@ class PostgresKeywords(SqlKeywords):
     def search(
         self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
     ) -> RankedList:
-        own = Counter(terms)
+        own, where = Counter(terms), self._database.with_scope_numbers(where)
         counts: Mapping[str, float] = {**{term: near[term] for term in near if term not in own}, **own}
         for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
@@ -156,12 +155,13 @@ class PostgresKeywords(SqlKeywords):
         raise StoreError("the language of the store is changed again and again", hint="use one language")
 
     def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
+        where = self._database.with_scope_numbers(where)
         with self._database.read(where.scope) as connection:
             postings = read_postings(connection, list(map(term_key, terms)), where, self._blocks)
         return {term: each.size for term, each in zip(terms, postings.terms, strict=True) if each.size}
 
     def vocabulary(self, prefix: str, where: Filter) -> set[str]:
-        scoped, values = in_scopes(where)
+        scoped, values = in_scopes(self._database.with_scope_numbers(where))
         like = f"{prefix.translate(DIALECT.wildcards)}%"
         with self._database.read(where.scope) as connection:
             rows = connection.execute(
@@ -174,7 +174,7 @@ class PostgresKeywords(SqlKeywords):
     def lag(self, connection: Connection) -> int:
         """How many records must be analysed again."""
         analyzer = self._follow((meta(connection, "language"),))
-        return 0 if meta(connection, "keywords") == analyzer.fingerprint else _record_count(connection)
+        return 0 if meta(connection, "keywords") == analyzer.fingerprint else integer(connection, RECORD_COUNT)
 
     def change_language(self, language: str) -> None:
         super().change_language(language)
@@ -210,7 +210,7 @@ class PostgresKeywords(SqlKeywords):
             analyzer = self.lock_language(connection)
             if analyzer.fingerprint != fingerprint or meta(connection, "keywords") != unfinished:
                 return -1  # another process has changed the language, or has finished
-            last = self._reindex(connection, IndexWriter(lambda: analyzer), after)
+            last = reindex(connection, IndexWriter(lambda: analyzer), after, self._database.ids)
             if last < 0:
                 set_meta(connection, "keywords", fingerprint)
             return last
@@ -245,7 +245,7 @@ class PostgresKeywords(SqlKeywords):
         """The lock waits for running writes; later ones use the new language."""
         connection.execute(f"LOCK TABLE {self._database.locked} IN SHARE ROW EXCLUSIVE MODE")
         language = super().store_language(connection, analyzer, new=new)
-        if language == analyzer.language and not _record_count(connection):
+        if language == analyzer.language and not integer(connection, RECORD_COUNT):
             set_meta(connection, "keywords", analyzer.fingerprint)
         return language
 
@@ -363,10 +363,4 @@ def _merge(connection: Connection, most: int, *, patient: bool) -> int:
         connection.execute("SET LOCAL synchronous_commit TO off")  # the records stay where they are if it is lost
     if most > MERGE_BATCH:
         connection.execute(f"SET LOCAL work_mem TO '{BULK_MEMORY}'")
-    row = connection.execute("SELECT merge_postings(%s, %s)", (most, patient)).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _record_count(connection: Connection) -> int:
-    row = connection.execute(RECORD_COUNT).fetchone()
-    return int(row[0]) if row else 0
+    return integer(connection, "SELECT merge_postings(%s, %s)", (most, patient))

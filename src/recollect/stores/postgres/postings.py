@@ -54,6 +54,11 @@ class TermCounts(NamedTuple):
     length: int
 
     @property
+    def columns(self) -> tuple[int, list[str], list[float]]:
+        """The columns `length`, `terms` and `counts` of `documents`."""
+        return self.length, list(self.counts), list(self.counts.values())
+
+    @property
     def kind(self) -> int:
         """The number of the record's kind."""
         return self.length >> LENGTH_BITS
@@ -108,8 +113,7 @@ class IndexWriter:
     def add(self, connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
         """Add records to all indexes."""
         for each in stored:
-            terms, counts = list(each.terms.counts), list(each.terms.counts.values())
-            connection.execute(DOCUMENT, (each.row, each.scope, each.terms.length, terms, counts))
+            connection.execute(DOCUMENT, (each.row, each.scope, *each.terms.columns))
         self.add_derived(connection, stored, spaces)
 
     @staticmethod
@@ -185,7 +189,7 @@ def clear(connection: Connection) -> None:
         connection.execute(f"DELETE FROM {table}")
 
 
-def not_indexed(connection: Connection, after: int) -> list[int]:
+def _not_indexed(connection: Connection, after: int) -> list[int]:
     """The next rows that are not in the index, as many as one transaction may analyse."""
     sizes: list[Any] = connection.execute(
         "SELECT row, octet_length(title) + octet_length(text) FROM records"
@@ -196,27 +200,27 @@ def not_indexed(connection: Connection, after: int) -> list[int]:
     return [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS), [])]
 
 
-def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
-    """Analyse the next records that are not in the index; return the last row, or -1 if there are no more."""
-    if not (batch := not_indexed(connection, after)):
+def reindex(connection: Connection, writer: IndexWriter, after: int, ids: str) -> int:
+    """Analyse the next records that are not in the index; return the last row, or -1 if there are no more.
+
+    `ids` is the table whose rows lock records.
+    """
+    if not (batch := _not_indexed(connection, after)):
         return -1
+    connection.execute(f"SELECT id FROM {ids} WHERE row = ANY(%s) ORDER BY id FOR UPDATE", (batch,))
     rows = connection.execute(
-        "SELECT row, scope, kind, title, text FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)"
-        " ORDER BY id FOR UPDATE",
+        "SELECT row, scope, kind, title, text, length FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)",
         (batch,),
     ).fetchall()
     with connection.pipeline():
-        for row, scope, kind, title, text in rows:
-            terms, length = writer.terms(Record("", text, kind, title))
-            values = (row, scope, length, list(terms), list(terms.values()))
-            connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)  # whoever edits it writes it, too
-            connection.execute(
-                "WITH changed AS (UPDATE records SET length = %s FROM records AS before"
-                " WHERE records.row = %s AND before.row = records.row AND records.length <> %s"
-                " RETURNING records.scope, records.length, records.length - before.length AS more)"
-                f" INSERT INTO tallies (scope, kind, records, length) SELECT scope, {KIND}, 0, more FROM changed",
-                (length, row, length),
-            )
+        for row, scope, kind, title, text, before in rows:
+            terms = writer.terms(Record("", text, kind, title))
+            insert = f"{DOCUMENT} ON CONFLICT DO NOTHING"  # whoever edits it writes it, too
+            connection.execute(insert, (row, scope, *terms.columns))
+            if terms.length != before:
+                update = "UPDATE records SET length = %s WHERE scope = %s AND row = %s"
+                connection.execute(update, (terms.length, scope, row))
+                connection.execute(TALLY, (scope, terms.kind, 0, terms.length - before))
     return int(batch[-1])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.postings import IndexedRecord, IndexWriter, drawn_scopes
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
-from recollect.stores.postgres.vectors import save_vectors
+from recollect.stores.postgres.vectors import save_vectors, settle
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
 from recollect.stores.rows import COLUMNS, Condition, micros, passage_hash, to_row
 from recollect.types import (
@@ -43,6 +43,9 @@ MAX_CHANGES = 200
 MAX_CHARACTERS = 10_000_000
 MAX_SECONDS = 0.1
 """Limits of one batch of changes. A batch is written when it is full or this old, so that nobody waits long."""
+
+MERGE_CHANCE = 500  # one change in so many merges new records into the blocks of the keyword index
+SETTLE_CHANCE = 20  # one change in so many adds vectors to the approximate index if many are missing there
 
 _KNOWN = (
     "SELECT ARRAY(SELECT space FROM spaces ORDER BY space),"
@@ -108,8 +111,7 @@ class Rows(ledger.Table):
         with self.connection.pipeline():
             inserted = []
             for record, scope in zip(records, scopes, strict=True):
-                terms, length = self.writer.terms(record)
-                values = [*to_row(record), scope, length, list(terms), list(terms.values())]
+                values = [*to_row(record), scope, *self.writer.terms(record).columns]
                 inserted.append(self.connection.execute(insert, [*values, *self._events[0][1:]] if noted else values))
             self.writer.merge_tallies(self.connection, drawn_scopes(scopes))
             if self._events and not noted:
@@ -216,34 +218,37 @@ def ids_of(changes: Iterable[Change]) -> Iterator[str]:
 
 
 class PostgresRecords(SqlRecords):
-    """Reads and changes the records of one store. With a `scope`, all transactions act as that scope."""
+    """Reads and changes the records of one store. A view acts as one scope."""
 
     _database: PostgresDatabase
     _table: type[Rows] = Rows
 
-    def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords, scope: Scope | None = None) -> None:
-        super().__init__(database, scope)
+    def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
+        super().__init__(database)
         self._keywords = keywords
         self._additions = Additions(database, keywords)
-
-    def within(self, scope: Scope) -> PostgresRecords:
-        """A view of these records whose transactions act as this scope."""
-        view = copy.copy(self)
-        view._scope = scope  # noqa: SLF001  (same class)
-        return view
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         stored: list[Record] = []
         applied = 0
         for batch in _batches(iter(groups)):
             try:
-                stored += self._added(batch) or self._write(batch)
+                records = self._added(batch) or self._write(batch)
             except RecollectError as error:
                 error.applied = applied
                 raise
+            stored += records
             applied += len(batch)
-            self._additions.tidy(sum(map(len, batch)))
+            self._tidy(batch, records)
         return stored
+
+    def _tidy(self, groups: Sequence[Sequence[Change]], stored: Sequence[Record]) -> None:  # noqa: ARG002
+        """After some changes, now and then: merge new records into the blocks, and add vectors to their index."""
+        chance = random.randrange(MERGE_CHANCE) / max(1, sum(map(len, groups)))  # noqa: S311  (not a secret)
+        if chance < 1:
+            self._keywords.merge()
+        if chance < MERGE_CHANCE / SETTLE_CHANCE:
+            settle(self._database)
 
     def _added(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
         """The record of a single `Put`, perhaps with its vector, if it could be added without a look at the store."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
 from recollect.querylang import has_phrase, is_word, needed_terms, term_of
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, integer
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.postings import term_key
 from recollect.stores.rows import (
@@ -46,14 +46,16 @@ def find_scope(scope: Scope) -> Condition:
     return f"SELECT scope FROM scopes WHERE {same}", [value for value in parts.values() if value is not None]
 
 
-def scope_number(connection: Connection, scope: Scope) -> int:
+NEW_SCOPE = (
+    'INSERT INTO scopes ("user", agent, session) VALUES (%(user)s, %(agent)s, %(session)s) ON CONFLICT DO NOTHING'
+)
+
+
+def scope_number(connection: Connection, scope: Scope, *, create: str = NEW_SCOPE) -> int:
     """The number of a scope, which is created if it is new."""
     find, parameters = find_scope(scope)
-    values = (scope.user, scope.agent, scope.session)
     while (row := connection.execute(find, parameters).fetchone()) is None:  # another process may create it, too
-        connection.execute(
-            'INSERT INTO scopes ("user", agent, session) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING', values
-        )
+        connection.execute(create, {"user": scope.user, "agent": scope.agent, "session": scope.session})
     return int(row[0])
 
 
@@ -204,9 +206,9 @@ def filtered_rows(connection: Connection, where: Filter, key: str = "row") -> Fi
     scopes = in_scopes(where)
     if selects_rows(where):
         condition, values = matching(connection, where)
-        row = connection.execute(f"SELECT count(*) FROM records WHERE {condition}", values).fetchone()
+        count = integer(connection, f"SELECT count(*) FROM records WHERE {condition}", values)
         rows = (f"({key}) IN (SELECT {key} FROM records WHERE {condition})", values)
-        return FilteredRows(all_of([scopes, rows]), int(row[0]) if row else 0)
+        return FilteredRows(all_of([scopes, rows]), count)
     condition, values = passing(where)
     with connection.pipeline():
         listed = connection.execute(f"SELECT row FROM records WHERE {condition}", values)

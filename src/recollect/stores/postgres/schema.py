@@ -3,7 +3,7 @@
 from functools import partial
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, integer
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.migrations import MIGRATIONS
 from recollect.stores.rows import refuse_newer
@@ -27,11 +27,9 @@ def version(database: PostgresDatabase) -> int:
     """How many migrations have been applied."""
     with database.read() as connection:
         _check_server(connection)
-        table = connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.migrations",)).fetchone()
-        if table is None or table[0] is None:
+        if not integer(connection, "SELECT to_regclass(%s)::oid", (f"{database.schema}.migrations",)):
             return 0
-        row = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
-        return int(row[0]) if row else 0
+        return integer(connection, "SELECT max(number) FROM migrations")
 
 
 def _check_server(connection: Connection) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -12,8 +11,8 @@ import numpy as np
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.stores.database import SqlSpaces
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.database import SqlSpaces, SqlVectors
+from recollect.stores.postgres.connections import Connection, integer
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.rows import (
     COLUMNS,
@@ -23,9 +22,8 @@ from recollect.stores.postgres.rows import (
     row_reader,
     scope_condition,
 )
-from recollect.stores.rows import Condition, check_dimension, passage_hash, stored_pairs
-from recollect.types import Filter, Matrix, RankedList, Scope, Vector, VectorIndex, VectorSpace
-from recollect.types.records import SaveVectors
+from recollect.stores.rows import Condition, check_dimension, passage_hash
+from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
 
 EXACT_UP_TO = 20_000
 """Visible records that are all compared: an approximate index is not faster there, and could return too few."""
@@ -40,7 +38,6 @@ one cannot belong before it."""
 MAX_EXPLORED = 1_000  # the maximum of `hnsw.ef_search` in pgvector
 
 MAX_SCANNED = 200_000
-SAVE_BATCH = 200
 
 MAX_UNSETTLED = 10_000
 """Vectors that may be outside the index, and are compared one by one: that takes a few milliseconds."""
@@ -74,15 +71,20 @@ def create_space(
     """Create a vector space, if it does not exist, and return its number."""
     connection.execute(f"LOCK TABLE {locked} IN SHARE ROW EXCLUSIVE MODE")  # later writes see the space
     find = "SELECT space FROM spaces WHERE fingerprint = %s"
-    if (row := connection.execute(find, (space.fingerprint,)).fetchone()) is not None:
-        return int(row[0])
-    row = connection.execute(
+    if present := integer(connection, find, (space.fingerprint,)):
+        return present
+    created = integer(
+        connection,
         "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
         (space.fingerprint, space.embedder, space.dimension),
-    ).fetchone()
-    number = int(row[0]) if row else 0
-    create_table(connection, number, space.dimension)
-    return number
+    )
+    create_table(connection, created, space.dimension)
+    return created
+
+
+def spaces_of(connection: Connection) -> list[int]:
+    """The numbers of all spaces."""
+    return [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
 
 
 def add_rows(connection: Connection, number: int) -> None:
@@ -105,19 +107,12 @@ def create_index(connection: Connection, number: int, dimension: int) -> None:
 class PostgresSpaces(SqlSpaces):
     """The vector spaces of one PostgreSQL store."""
 
-    _scope: Scope | None = None
+    _database: PostgresDatabase
     _create = staticmethod(create_space)
 
-    def within(self, scope: Scope) -> PostgresSpaces:
-        """A view of these spaces whose vectors are read as one scope."""
-        view = copy.copy(self)
-        view._scope = scope  # noqa: SLF001  (same class)
-        return view
-
     def open(self, space: VectorSpace) -> PostgresVectors:
-        vectors: PostgresVectors = copy.copy(super().open(space))
-        vectors.scope = self._scope
-        return vectors
+        vectors: PostgresVectors = super().open(space)
+        return vectors.within(self._scope)
 
     def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
         kind = RestrictedVectors if self._database.row_security() else PostgresVectors
@@ -130,9 +125,11 @@ class PostgresSpaces(SqlSpaces):
         add_rows(connection, number)
 
 
-class PostgresVectors(VectorIndex):
+class PostgresVectors(SqlVectors):
     """Vector search in one space."""
 
+    _database: PostgresDatabase
+    save_batch = 200
     _key = "row"
     _embedded = "records JOIN embeddings USING (passage)"
     _explored = 8  # `hnsw.ef_search` for each candidate
@@ -140,15 +137,13 @@ class PostgresVectors(VectorIndex):
     _sees_texts = True  # whether a record has a text
 
     def __init__(self, database: PostgresDatabase, space: VectorSpace, number: int) -> None:
-        self._database = database
-        self._space = space
-        self._number = number
+        super().__init__(database, space, number)
         self._table = f"vectors_{number}"
         self._distance = f"vector <#> %s::halfvec({space.dimension})"
-        self.scope: Scope | None = None
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         check_dimension(vector, self._space.dimension)
+        where = self._database.with_scope_numbers(where)
         try:
             return self._search(vector, where, depth, replica=True)
         except StoreError as error:
@@ -171,7 +166,7 @@ class PostgresVectors(VectorIndex):
         return RankedList("", entries, duplicates=duplicates)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        with self._database.read(self.scope) as connection:
+        with self._database.read(self._scope) as connection:
             condition, values = self._database.with_ids(connection, ids)
             rows = connection.cursor(binary=True).execute(
                 f"SELECT id, vector FROM {self._embedded} WHERE space = %s AND {condition}",
@@ -180,7 +175,8 @@ class PostgresVectors(VectorIndex):
             return {key: unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        with self._database.read(where.scope if where else self.scope) as connection:
+        where = where and self._database.with_scope_numbers(where)
+        with self._database.read(where.scope if where else self._scope) as connection:
             condition, values = filtered_rows(connection, where, self._key).condition if where else ("true", [])
             among, numbers = scope_condition(where) if where else ("true", [])
             rows = connection.execute(
@@ -200,23 +196,16 @@ class PostgresVectors(VectorIndex):
         if where is None:
             total, without = self._database.one(f"SELECT total, without FROM vector_coverage({self._number})")
             return int(total) - int(without), int(without)
+        where = self._database.with_scope_numbers(where)
         with self._database.read(where.scope) as connection:
             visible = filtered_rows(connection, where, self._key)
             condition, values = visible.condition
             count = f"SELECT count(*) FROM {self._table} WHERE vector IS NULL AND {condition}"
-            row = connection.execute(count, values).fetchone()
-        without = int(row[0]) if row else 0
+            without = integer(connection, count, values)
         return visible.count - without, without
 
-    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
-        for start in range(0, len(passages), SAVE_BATCH):
-            part = slice(start, start + SAVE_BATCH)
-            pairs = stored_pairs(passages[part], vectors[part])
-            self._database.write_at_once(save_vectors(self._number, pairs, any_text=ahead or not self._sees_texts))
-
-    def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
-        """The change that stores the vectors together with their records."""
-        return SaveVectors(self._number, stored_pairs(passages, vectors))
+    def _save(self, pairs: Sequence[tuple[bytes, bytes]], *, ahead: bool) -> None:
+        self._database.write_at_once(save_vectors(self._number, pairs, any_text=ahead or not self._sees_texts))
 
     def _nearest(
         self, connection: Connection, visible: FilteredRows, vector: Vector, wanted: int

@@ -13,7 +13,7 @@ from recollect.stores.rows import meta
 from recollect.stores.sqlite.database import Database, name_of
 from recollect.stores.sqlite.index import raise_epoch
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.records import EVENTS_OF, drop_orphan, next_row
+from recollect.stores.sqlite.records import EVENTS_OF, drop_orphan, insert_tags, next_row
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress
@@ -135,17 +135,17 @@ def _add_records(connection: Connection, parts: Sequence[Part]) -> None:
     ids = [part.key for part in parts]
     known = {key for (key,) in connection.executemany("SELECT id FROM records WHERE id = ?", ids)}
     new = [contents.columns_of(part) for part in {part.key: part for part in reversed(parts)}.values()]
-    rows, tags = list[tuple[Any, ...]](), list[tuple[str, int]]()
+    rows, tags = list[tuple[Any, ...]](), list[tuple[int, Sequence[str]]]()
     for row, columns in enumerate((each for each in reversed(new) if each["id"] not in known), next_row(connection)):
         if columns["forgotten_at"] is None:
-            tags += [(tag, row) for tag in dict.fromkeys(columns["tags"])]
+            tags.append((row, columns["tags"]))
         columns["tags"] = json.dumps(columns["tags"])
         rows.append((row, *columns.values()))
     if rows:
         names = ("row", *new[0])
         insert = f"INSERT INTO records ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
         connection.executemany(insert, rows)
-        connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
+        insert_tags(connection, tags)
 
 
 def _update_records(connection: Connection, parts: Sequence[Part]) -> None:
@@ -158,8 +158,7 @@ def _update_records(connection: Connection, parts: Sequence[Part]) -> None:
             row, columns = stored[part.values[0]][0], contents.columns_of(part)
             connection.execute("DELETE FROM tags WHERE row = ?", (row,))
             if columns["forgotten_at"] is None:
-                tags = [(tag, row) for tag in dict.fromkeys(columns["tags"])]
-                connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
+                insert_tags(connection, [(row, columns["tags"])])
             columns["tags"] = json.dumps(columns["tags"])
             places = ", ".join(f"{name} = ?" for name in columns)
             connection.execute(f"UPDATE records SET {places} WHERE row = ?", (*columns.values(), row))

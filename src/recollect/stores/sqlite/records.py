@@ -47,18 +47,16 @@ _NOTE = "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?
 class SqliteRecords(SqlRecords):
     """Reads and writes the records of one SQLite store."""
 
-    events_of = EVENTS_OF
+    events_of = "row = (SELECT row FROM records WHERE {})"
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._write = database.write
+    _database: Database
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         waiting, stored, applied = iter(groups), list[Record](), 0
         batch = _batch(waiting)
         try:
             while batch:
-                with self._write() as connection:
+                with self._database.write() as connection:
                     deadline, done, count = time.monotonic() + TRANSACTION_SECONDS, list[Record](), 0
                     while batch and time.monotonic() < deadline:
                         done += _Rows(connection).apply(batch)
@@ -133,7 +131,7 @@ class _Rows(ledger.Table):
         """Insert new records in rising rows, and return the first row."""
         first = next_row(self.connection)
         self.connection.executemany(_INSERT, [(row, *_values(record)) for row, record in enumerate(records, first)])
-        self._tag((row, record) for row, record in enumerate(records, first) if record.tags)
+        insert_tags(self.connection, ((row, record.tags) for row, record in enumerate(records, first)))
         return first
 
     def insert(self, record: Record) -> None:
@@ -154,12 +152,7 @@ class _Rows(ledger.Table):
         self.connection.execute(_REPLACE, (*_values(record), row))
         self.drop_orphan(row, passage_hash(before.passage))
         self.unindex(row)
-        self._tag([(row, record)])
-
-    def _tag(self, rows: Iterable[tuple[int, Record]]) -> None:
-        tags = [(tag, row) for row, record in rows for tag in dict.fromkeys(record.tags)]
-        if tags:
-            self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
+        insert_tags(self.connection, [(row, record.tags)])
 
     def unindex(self, row: int) -> None:
         self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
@@ -173,6 +166,12 @@ class _Rows(ledger.Table):
 
     def drop_orphan(self, row: int, passage: bytes) -> None:  # noqa: ARG002
         drop_orphan(self.connection, passage)
+
+
+def insert_tags(connection: Connection, rows: Iterable[tuple[int, Sequence[str]]]) -> None:
+    """Insert the tags of rows into their index."""
+    if tags := [(tag, row) for row, names in rows for tag in dict.fromkeys(names)]:
+        connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
 
 def drop_orphan(connection: Connection, passage: bytes) -> None:

@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from recollect.dataclass import dataclass
-from recollect.stores.database import SqlSpaces
-from recollect.stores.rows import check_dimension, passage_hash, stored_pairs
+from recollect.stores.database import SqlSpaces, SqlVectors
+from recollect.stores.rows import check_dimension, passage_hash
 from recollect.stores.sqlite.arrays import score_threshold
 from recollect.stores.sqlite.blocks import Block, Matrix, Products, Scan, Stack, block_of, joined, learned_axes
 from recollect.stores.sqlite.database import Database
@@ -37,10 +37,8 @@ from recollect.stores.sqlite.rows import Connection, integers
 from recollect.stores.sqlite.segments import Ints, Mask
 from recollect.stores.sqlite.views import View
 from recollect.stores.sqlite.visible import Scores, Visible, best
-from recollect.types import Filter, RankedList, Vector, VectorIndex, VectorSpace
-from recollect.types.records import SaveVectors
+from recollect.types import Filter, RankedList, Vector, VectorSpace
 
-SAVE_BATCH = 512  # vectors of a transaction: a few milliseconds, so that others hardly wait
 BATCH_ROWS = 16_384  # vectors that are read at once: 25 MB with 384 dimensions
 LARGEST_ROWS = 65_536  # vectors of a file that is not merged any more: 126 MB with 384 dimensions
 
@@ -55,6 +53,8 @@ GATHER_BELOW = 0.1  # the share of visible vectors below which copying them is f
 
 class SqliteSpaces(SqlSpaces):
     """The vector spaces of one file."""
+
+    _database: Database
 
     def __init__(self, database: Database, index: Index) -> None:
         super().__init__(database)
@@ -77,14 +77,15 @@ class SqliteSpaces(SqlSpaces):
         return [self.open(space) for space in self.stored()]
 
 
-class SqliteVectors(VectorIndex):
+class SqliteVectors(SqlVectors):
     """Search by vector in one space of one SQLite store."""
 
+    _database: Database
+    save_batch = 512  # a few milliseconds, so that others hardly wait
+
     def __init__(self, database: Database, index: Index, space: VectorSpace, number: int) -> None:
-        self._database = database
+        super().__init__(database, space, number)
         self._index = index
-        self._space = space
-        self._number = number
         self._lock = threading.RLock()
         self._epoch = ""
         self._stack: Stack | None = None
@@ -145,16 +146,9 @@ class SqliteVectors(VectorIndex):
             find = "SELECT passage FROM embeddings WHERE space = ? AND passage = ?"
             return {passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get}
 
-    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
-        for start in range(0, len(passages), SAVE_BATCH):
-            part = slice(start, start + SAVE_BATCH)
-            pairs = stored_pairs(passages[part], vectors[part])
-            with self._database.write() as connection:
-                connection.executemany(SAVE_VECTOR, [(self._number, *pair, ahead) for pair in pairs])
-
-    def saving(self, passages: Sequence[str], vectors: Matrix) -> SaveVectors:
-        """The change that stores the vectors together with their records."""
-        return SaveVectors(self._number, stored_pairs(passages, vectors))
+    def _save(self, pairs: Sequence[tuple[bytes, bytes]], *, ahead: bool) -> None:
+        with self._database.write() as connection:
+            connection.executemany(SAVE_VECTOR, [(self._number, *pair, ahead) for pair in pairs])
 
     def scrub(self) -> bool:
         """Rewrite the files that hold vectors of records that were changed or forgotten; whether that worked."""

@@ -10,7 +10,7 @@ from recollect.stores.postgres.citus.contents import ClusterContents
 from recollect.stores.postgres.citus.keywords import ClusterKeywords
 from recollect.stores.postgres.citus.records import ClusterRecords
 from recollect.stores.postgres.citus.vectors import ClusterSpaces
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, integer
 
 
 class ClusterChanges(PostgresChanges):
@@ -20,8 +20,7 @@ class ClusterChanges(PostgresChanges):
         if self._database.row_security(connection):
             return super()._next(connection, seq, events)
         newest = "SELECT pg_sequence_last_value(pg_get_serial_sequence('history', 'seq'))"
-        row = connection.execute(newest).fetchone()
-        return max(0, (row[0] or 0 if row else 0) - LATE_EVENTS)
+        return max(0, integer(connection, newest) - LATE_EVENTS)
 
 
 CLUSTER_PARTS = (ClusterKeywords, ClusterSpaces, ClusterChanges, ClusterRecords, ClusterContents)

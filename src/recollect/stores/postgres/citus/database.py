@@ -13,7 +13,7 @@ from recollect.dataclass import dataclass
 from recollect.errors import StoreError, Unreachable
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
-from recollect.stores.postgres.rows import find_scope, visible_scopes
+from recollect.stores.postgres.rows import visible_scopes
 from recollect.stores.rows import Condition, Dialect, NumberedFilter
 from recollect.types import GLOBAL, Filter, Scope
 
@@ -30,6 +30,13 @@ OWN = "scope = ANY(string_to_array(current_setting('recollect.scopes', true), ',
 """Row-level security where no policy may have a subquery: the transaction lists the numbers of its scopes."""
 
 
+NEW_SCOPE = (
+    'INSERT INTO scopes (scope, "user", agent, session)'
+    " VALUES (place_scope(%(user)s), %(user)s, %(agent)s, %(session)s) ON CONFLICT DO NOTHING"
+)
+"""Creates a scope, in the shard of its user."""
+
+
 @dataclass(frozen=True)
 class ClusterDialect(Dialect):
     """Conditions that name scopes by their numbers, which are looked up."""
@@ -44,6 +51,7 @@ class ClusterDatabase(PostgresDatabase):
     """The coordinator of a cluster."""
 
     locked = "scopes"  # on the coordinator: a lock on a distributed table asks every worker
+    ids = "ids"
     TABLE_SIZE = "SELECT citus_total_relation_size(%s)"
     SIZE = (
         f"SELECT ({PostgresDatabase.SIZE}) + (SELECT coalesce(sum(citus_total_relation_size(oid, false)), 0)"
@@ -76,7 +84,6 @@ class ClusterDatabase(PostgresDatabase):
         return connection
 
     def with_scope_numbers(self, where: Filter) -> Filter:
-        """A filter that knows the numbers of its scopes, unless it admits every scope."""
         if where.any_scope or isinstance(where, NumberedFilter):
             return where
         with self.read(where.scope) as connection:
@@ -139,18 +146,6 @@ def _with_numbers(where: Filter, numbers: Sequence[int]) -> NumberedFilter:
 def list_scopes(numbers: Sequence[int]) -> Condition:
     """The statement that names the scopes of a transaction to row-level security."""
     return f"SET LOCAL recollect.scopes TO '{','.join(map(str, numbers))}'", ()
-
-
-def scope_number(connection: Connection, scope: Scope) -> int:
-    """The number of a scope, which is created in the shard of its user if it is new."""
-    find, parameters = find_scope(scope)
-    while (row := connection.execute(find, parameters).fetchone()) is None:
-        connection.execute(
-            'INSERT INTO scopes (scope, "user", agent, session) VALUES (place_scope(%s), %s, %s, %s)'
-            " ON CONFLICT DO NOTHING",
-            (scope.user, scope.user, scope.agent, scope.session),
-        )
-    return int(row[0])
 
 
 def insert_rows(connection: Connection, insert: str, rows: Sequence[Sequence[Any]], then: str = "") -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from recollect.stores.database import NOTHING
 from recollect.stores.postgres.citus.database import ClusterDatabase
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, copy_rows
 from recollect.stores.postgres.keywords import LOCK_LANGUAGE, PostgresKeywords
-from recollect.stores.postgres.postings import DOCUMENT, MERGE_LOCK, TALLY, IndexWriter, not_indexed
+from recollect.stores.postgres.postings import MERGE_LOCK
 from recollect.stores.postgres.rows import POSTING, find_scope
 from recollect.stores.rows import micros
-from recollect.types import Filter, RankedList, Record, Scope, now
+from recollect.types import Scope, now
 
 MERGE_BATCH = 1_000
 
@@ -36,20 +36,8 @@ _MOVING = (
 class ClusterKeywords(PostgresKeywords):
     """Keyword search in a distributed store."""
 
-    _database: ClusterDatabase
     _blocks = _BLOCKS
     lock = ((f"LOCK TABLE {ClusterDatabase.locked} IN ROW EXCLUSIVE MODE", ()), LOCK_LANGUAGE[1])
-
-    def search(
-        self, terms: Sequence[str], where: Filter, depth: int, near: Mapping[str, float] = NOTHING
-    ) -> RankedList:
-        return super().search(terms, self._database.with_scope_numbers(where), depth, near)
-
-    def known(self, terms: Sequence[str], where: Filter) -> dict[str, int]:
-        return super().known(terms, self._database.with_scope_numbers(where))
-
-    def vocabulary(self, prefix: str, where: Filter) -> set[str]:
-        return super().vocabulary(prefix, self._database.with_scope_numbers(where))
 
     def merge(self) -> None:
         """Writers merge the scopes that they change."""
@@ -71,27 +59,6 @@ class ClusterKeywords(PostgresKeywords):
         for (scope,) in rows:
             while self._database.write(partial(merge_postings, scope=scope, patient=True)) >= MERGE_BATCH:
                 pass
-
-    @staticmethod
-    def _reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
-        if not (batch := not_indexed(connection, after)):
-            return -1
-        ids = "SELECT id FROM ids WHERE row = ANY(%s) ORDER BY id FOR UPDATE"
-        connection.execute(ids, (batch,))
-        rows = connection.execute(
-            "SELECT row, scope, kind, title, text, length FROM records WHERE forgotten_at IS NULL AND row = ANY(%s)",
-            (batch,),
-        ).fetchall()
-        with connection.pipeline():
-            for row, scope, kind, title, text, before in rows:
-                counts, length = terms = writer.terms(Record("", text, kind, title))
-                values = (row, scope, length, list(counts), list(counts.values()))
-                connection.execute(f"{DOCUMENT} ON CONFLICT DO NOTHING", values)
-                if length != before:
-                    update = "UPDATE records SET length = %s WHERE scope = %s AND row = %s"
-                    connection.execute(update, (length, scope, row))
-                    connection.execute(TALLY, (scope, terms.kind, 0, length - before))
-        return batch[-1]
 
 
 def merge_postings(connection: Connection, scope: int, *, patient: bool) -> int:
@@ -173,9 +140,8 @@ def _merge_documents(connection: Connection, scope: int) -> int:
 
 def _copy_blocks(connection: Connection, scope: int, postings: Mapping[str, Sequence[tuple[int, float, int]]]) -> None:
     """The first blocks of a scope, all at once."""
-    number = micros(now())
-    into = "COPY blocks (term, scope, part, low, high, postings) FROM STDIN"
-    with connection.cursor().copy(into) as copy:
-        for term, each in sorted(postings.items()):
-            block = np.array(each, POSTING).tobytes()
-            copy.write_row((term, scope, number if len(block) >= FULL_BLOCK else 0, each[0][0], each[-1][0], block))
+    number, rows = micros(now()), list[tuple[Any, ...]]()
+    for term, each in sorted(postings.items()):
+        block = np.array(each, POSTING).tobytes()
+        rows.append((term, scope, number if len(block) >= FULL_BLOCK else 0, each[0][0], each[-1][0], block))
+    copy_rows(connection, "blocks (term, scope, part, low, high, postings)", rows)

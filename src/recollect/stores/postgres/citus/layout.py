@@ -12,7 +12,7 @@ from recollect.errors import StoreError
 from recollect.stores.health import Finding
 from recollect.stores.postgres.citus.database import OWN
 from recollect.stores.postgres.citus.vectors import create_vectors
-from recollect.stores.postgres.connections import Connection
+from recollect.stores.postgres.connections import Connection, integer
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.schema import OLDEST_VECTOR, migrate
 
@@ -203,8 +203,7 @@ def distribute(url: str) -> Layout:
 
 
 def _distribute(connection: Connection) -> None:
-    (count,) = connection.execute("SELECT count(*) FROM records").fetchone() or (0,)
-    if count:
+    if count := integer(connection, "SELECT count(*) FROM records"):
         raise StoreError(
             f"the store has {count:,} records, and only an empty one can be distributed",
             hint="distribute a new one (?schema=NAME in the URL) and copy the records: recollect copy OLD NEW",

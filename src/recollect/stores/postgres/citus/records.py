@@ -14,8 +14,8 @@ from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
 from recollect.stores.contents import columns_of, scope_of
-from recollect.stores.postgres.additions import Additions, lock_folds
-from recollect.stores.postgres.citus.database import ClusterDatabase, insert_rows, list_scopes, scope_number
+from recollect.stores.postgres.additions import lock_folds
+from recollect.stores.postgres.citus.database import NEW_SCOPE, ClusterDatabase, insert_rows, list_scopes
 from recollect.stores.postgres.citus.keywords import ClusterKeywords
 from recollect.stores.postgres.citus.vectors import (
     UNOWNED_SCOPE,
@@ -27,15 +27,12 @@ from recollect.stores.postgres.citus.vectors import (
 from recollect.stores.postgres.connections import Connection, run
 from recollect.stores.postgres.database import DIALECT
 from recollect.stores.postgres.postings import DOCUMENT, TALLY, IndexedRecord, TermCounts, drawn_scopes
-from recollect.stores.postgres.records import PostgresRecords, Rows, ids_of, merged_texts, scopes_of
-from recollect.stores.postgres.rows import find_scope
-from recollect.stores.records import to_event
-from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, from_row, passage_hash, reader, to_row
-from recollect.types import Change, Event, Filter, Put, Record, Scope
+from recollect.stores.postgres.records import MERGE_CHANCE, PostgresRecords, Rows, ids_of, merged_texts, scopes_of
+from recollect.stores.postgres.rows import find_scope, scope_number
+from recollect.stores.rows import COLUMNS, Condition, NumberedFilter, passage_hash, to_row
+from recollect.types import Change, Record, Scope
 from recollect.types.parts import Part
 from recollect.types.records import SaveVectors
-
-MERGE_CHANCE = 500  # one change in so many merges the new records of its scope into the blocks
 
 _RECORD = (*COLUMNS, "scope", "length", "row", '"user"', "agent", "session")
 
@@ -239,11 +236,7 @@ class ClusterRows(Rows):
 
     def _index(self, stored: Sequence[IndexedRecord]) -> None:
         """Add records to all indexes; with their vectors, if these are given, or stored with the same text."""
-        documents = [
-            (row, scope, terms.length, list(terms.counts), list(terms.counts.values()))
-            for row, scope, _, terms in stored
-        ]
-        insert_rows(self.connection, DOCUMENT, documents)
+        insert_rows(self.connection, DOCUMENT, [(row, scope, *terms.columns) for row, scope, _, terms in stored])
         insert_rows(self.connection, TALLY, [(scope, terms.kind, 1, terms.words) for _, scope, _, terms in stored])
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in self._spaces:
@@ -274,20 +267,10 @@ class ClusterRows(Rows):
         return place
 
     def _scope_number(self, scope: Scope) -> int:
-        number = scope_number(self.connection, scope)
+        number = scope_number(self.connection, scope, create=NEW_SCOPE)
         (listed,) = self.connection.execute("SELECT current_setting('recollect.scopes', true)").fetchone() or ("",)
         run(self.connection, [list_scopes([*map(int, filter(None, (listed or "").split(","))), number])])
         return number
-
-
-class ClusterAdditions(Additions):
-    """A new record needs several statements there."""
-
-    def add(self, put: Put, space: int | None = None, vector: bytes = b"") -> Record | None:  # noqa: ARG002
-        return None
-
-    def tidy(self, changes: int) -> None:
-        """The scopes of the changes are merged instead."""
 
 
 class ClusterRecords(PostgresRecords):
@@ -297,42 +280,18 @@ class ClusterRecords(PostgresRecords):
     _keywords: ClusterKeywords
     _table = ClusterRows
 
-    def __init__(self, database: ClusterDatabase, keywords: ClusterKeywords) -> None:
-        super().__init__(database, keywords)
-        self._additions = ClusterAdditions(database, keywords)
+    def _added(self, groups: Sequence[Sequence[Change]]) -> list[Record]:  # noqa: ARG002
+        """None: a new record needs several statements there."""
+        return []
 
-    def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
-        condition, values = self._database.dialect.matching(where) if where else ("forgotten_at IS NULL", [])
-        with self._database.read(reader(self._scope, where)) as connection:
-            named, numbers = self._database.with_ids(connection, ids)
-            rows = connection.execute(
-                f"{self._database.dialect.select} WHERE {condition} AND {named}", [*values, *numbers]
-            )
-            records = {record.id: record for record in map(from_row, rows)}
-        return [records[key] for key in ids if key in records]
-
-    def history(self, record_id: str) -> list[Event]:
-        with self._database.read(self._scope) as connection:
-            named, values = self._database.with_ids(connection, [record_id])
-            events = f"SELECT seq, id, action, at, detail FROM history WHERE {named} ORDER BY seq"
-            return [to_event(row) for row in connection.execute(events, values)]
-
-    def scope_of(self, record_id: str) -> Scope | None:
-        with self._database.read(self._scope) as connection:
-            named, values = self._database.with_ids(connection, [record_id])
-            scope = f'SELECT "user", agent, session FROM records WHERE {named} AND passage <> %s'
-            row = connection.execute(scope, [*values, b""]).fetchone()
-        return None if row is None else Scope(*row)
-
-    def _write(self, groups: Sequence[Sequence[Change]]) -> list[Record]:
-        stored = super()._write(groups)
+    def _tidy(self, groups: Sequence[Sequence[Change]], stored: Sequence[Record]) -> None:
+        """Look for vectors of new texts; now and then, merge new records of a scope into the blocks."""
         if stored and not any(isinstance(change, SaveVectors) for group in groups for change in group):
             passages = [passage_hash(record.passage) for record in stored]
             self._database.try_write(partial(adopt_vectors, passages=passages), self._scope)
         for scope, count in Counter(record.scope for record in stored).items():
             if random.randrange(MERGE_CHANCE) < count:  # noqa: S311  (not a secret)
                 self._keywords.merge_scope(scope)
-        return stored
 
 
 def merge_tallies(connection: Connection, scope: int) -> None:

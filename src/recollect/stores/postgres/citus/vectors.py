@@ -11,17 +11,16 @@ from recollect.errors import StoreError
 from recollect.stores.postgres.citus.database import OWN, ClusterDatabase, insert_rows
 from recollect.stores.postgres.connections import CONNECTION_LOST, Connection
 from recollect.stores.postgres.vectors import (
-    SAVE_BATCH,
     PostgresSpaces,
     PostgresVectors,
     add_rows,
     create_index,
     create_space,
     literal,
+    spaces_of,
     unpack,
 )
-from recollect.stores.rows import stored_pairs
-from recollect.types import Filter, Matrix, RankedList, Vector, VectorSpace
+from recollect.types import VectorSpace
 
 UNOWNED_SCOPE = 0
 """The scope of vectors whose texts no record has yet. Scopes of records have greater numbers."""
@@ -81,7 +80,7 @@ def insert_vectors(
 
 def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
     """Give new records the vectors that records of other scopes have, or that were there before."""
-    for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space").fetchall():
+    for space in spaces_of(connection):
         missing = connection.execute(
             f"SELECT DISTINCT passage FROM records JOIN vectors_{space} AS held USING (scope, row)"
             " WHERE held.vector IS NULL AND passage = ANY(%s)",
@@ -113,21 +112,11 @@ def attach_vectors(connection: Connection, space: int, passages: Sequence[bytes]
 class ClusterVectors(PostgresVectors):
     """Vector search in one space of a distributed store."""
 
-    _database: ClusterDatabase
     _key = "scope, row"  # with the scope, each shard joins its own rows
     _embedded = "records JOIN embeddings USING (scope, passage)"
     _explored = 2  # every shard is asked for all candidates, and has few of the nearest
     _has_unsettled = False
     partitioned = True
-
-    def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        return super().search(vector, self._database.with_scope_numbers(where), depth)
-
-    def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        return super().missing(limit, where and self._database.with_scope_numbers(where))
-
-    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        return super().coverage(where and self._database.with_scope_numbers(where))
 
     def known(self, passages: Sequence[str]) -> set[str]:
         try:
@@ -137,17 +126,14 @@ class ClusterVectors(PostgresVectors):
                 raise
             return set()  # while a worker does not answer, a vector of another scope is computed again
 
-    def save(self, passages: Sequence[str], vectors: Matrix, *, ahead: bool = False) -> None:
-        for start in range(0, len(passages), SAVE_BATCH):
-            part = slice(start, start + SAVE_BATCH)
-            pairs = stored_pairs(passages[part], vectors[part])
-            if self._database.row_security():
-                keys, values = zip(*pairs, strict=True)
-                literals = [literal(np.frombuffer(value, "<f4")) for value in values]
-                keep = ("SELECT keep_vectors(%s, %s::bytea[], %s::vector[])", [self._number, list(keys), literals])
-                self._database.write_at_once([keep])
-                continue
-            self._database.write(partial(save_vectors, space=self._number, vectors=pairs, ahead=ahead), self.scope)
+    def _save(self, pairs: Sequence[tuple[bytes, bytes]], *, ahead: bool) -> None:
+        if self._database.row_security():
+            keys, values = zip(*pairs, strict=True)
+            literals = [literal(np.frombuffer(value, "<f4")) for value in values]
+            keep = ("SELECT keep_vectors(%s, %s::bytea[], %s::vector[])", [self._number, list(keys), literals])
+            self._database.write_at_once([keep])
+        else:
+            self._database.write(partial(save_vectors, space=self._number, vectors=pairs, ahead=ahead), self._scope)
 
 
 def create_vectors(connection: Connection, number: int, dimension: int) -> None:
@@ -171,14 +157,8 @@ create_cluster_space = partial(create_space, locked=ClusterDatabase.locked, crea
 class ClusterSpaces(PostgresSpaces):
     """The vector spaces of a distributed store."""
 
+    _counted = "DISTINCT passage"  # several scopes may have one text
     _create = staticmethod(create_cluster_space)
-
-    def count(self, space: VectorSpace) -> int:
-        with self._database.read() as connection:
-            vectors = "SELECT count(DISTINCT passage) FROM embeddings WHERE space = ANY(%s)"
-            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,))
-            row = connection.execute(vectors, ([each for (each,) in number],)).fetchone()
-            return int(row[0]) if row else 0
 
     def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
         return ClusterVectors(self._database, space, number)
