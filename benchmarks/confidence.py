@@ -1,10 +1,12 @@
 """Whether confidence is a probability, and when it leads to an empty answer: `python -m benchmarks.confidence [SET…]`.
 
-Three kinds of questions are asked: a set's own; unrelated ones, of other sets; and its own again after their relevant
-records were forgotten. They are asked of copies of the sets' whole stores, and the first two of small stores too,
-which hold 1, 5, 30 or 300 documents of a set. The questions are held out, as in benchmarks.quality; `--fit` asks those
-for tuning, computes the constants of `recollect.ranking` from them, and reports on them. `--fit --rerank MODEL` also
-says what confidence would be worth if the score of a reranker were part of its evidence.
+Three kinds of questions are asked: a set's own; unrelated ones, of other sets and everyday requests to an assistant;
+and its own again after their relevant records were forgotten. They are asked of copies of the sets' whole stores, and
+the first two of small stores too, which hold 1, 5, 30 or 300 documents of a set. `facts` are small stores of facts of
+persons and teams (benchmarks/facts), with questions in the words of a fact and in other words; a language model wrote
+them. The questions are held out, as in benchmarks.quality; `--fit` asks those for tuning,
+computes the constants of `recollect.ranking` from them, and reports on them. `--fit --rerank MODEL` also says what
+confidence would be worth if the score of a reranker were part of its evidence.
 
 Reads RECOLLECT_DATA (default ../shared/data). `--write` puts the tables and the plot into the docs.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import random
 import sqlite3
 import sys
@@ -41,7 +44,7 @@ from recollect.evaluation.scoring import CONFIDENT, calibration_error, reliabili
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
 from recollect.options import LIKELY
-from recollect.ranking import LOWEST_RANK, Evidence, confidence, join_chances
+from recollect.ranking import LOWEST_RANK, Evidence, confidence, join_chances, judging
 from recollect.types import Forget, Put, Record, Reranker
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -50,12 +53,16 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 RERANKED = "hybrid, reranked"  # the first system, with a reranker's scores as further evidence
 SIZES = (1, 5, 30, 300)  # documents of the small stores
 WHOLE = 0  # stands for the size of a set's whole store
+FILES = Path(__file__).with_name("facts")
+FACTS = "facts"  # stands for the files of benchmarks/facts
+WORDINGS = ("facts, their words", "facts, other words")  # how the two questions about each fact are named in tables
 OWN, SMALL, UNRELATED, REMOVED = 80, 20, 50, 30  # questions of each set: its own; of small stores; of the other kinds
+OF_OTHERS = 10  # questions of each other set among the unrelated ones: about as many as there are everyday requests
 RELEVANT_SHARE = 0.6  # of a small store's documents that may be answers to the questions asked of it
 DEPTH = 30  # results of a question among which one may be likely enough
 SMALL_SHARE = 0.4  # how much the questions of small stores of one size count beside those of the whole set
 COUNTED: dict[tuple[str, ...], tuple[float, float]] = {
-    ("keyword",): (1.2, 1.2), ("vector",): (1.2, 2.4), ("keyword", "vector"): (1.0, 6.0),
+    ("keyword",): (1.2, 1.2), ("vector",): (1.2, 3.0), ("keyword", "vector"): (1.0, 10.0),
 }  # fmt: skip
 """Sources → how much unrelated questions count beside a set's own in the fit: in whole sets, and in small stores."""
 THRESHOLDS = (0.1, 0.12, 0.15, 0.17, 0.18, 0.2, 0.25)
@@ -96,7 +103,7 @@ class Asked:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", default=SETS)
+    parser.add_argument("sets", nargs="*", default=[*SETS, FACTS])
     parser.add_argument("--embedder", default=Settings().embedder)
     parser.add_argument("--fit", action="store_true", help="compute the constants from the questions for tuning")
     parser.add_argument("--rerank", metavar="MODEL", help="with --fit: also try the scores of this reranker")
@@ -126,6 +133,8 @@ def main() -> None:
 def ask_set(name: str, part: str, embedder: str, reranker: str | None = None) -> list[Asked]:
     """Ask the questions of every corpus of a set."""
     model = open_reranker(reranker) if reranker else None
+    if name == FACTS:
+        return list(ask_facts(part, embedder, model))
     corpora, others, asked = questions(name, part), unrelated(name, part), list[Asked]()
     for dataset in corpora:
         label, share = (f"{name} {dataset.name}", 1) if name in APART else (name, len(corpora))
@@ -134,6 +143,30 @@ def ask_set(name: str, part: str, embedder: str, reranker: str | None = None) ->
                 asked += [Asked(label, size, kind, *found) for found in ask(store, text, answers, model)]
         print(f"  {label} {dataset.name}", file=sys.stderr, flush=True)
     return asked
+
+
+def ask_facts(part: str, embedder: str, model: Reranker | None) -> Iterator[Asked]:
+    """Ask the two questions about each fact, of its store with and without it, and the unrelated ones."""
+    data = json.loads((FILES / f"{part}.json").read_text(encoding="utf-8"))
+    for store in data["stores"]:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Memory.open(Path(folder) / "facts.db", embedder=embedder) as memory,
+        ):
+            questions_of = {
+                memory.add(fact["text"]): list(zip(fact["questions"], WORDINGS, strict=True)) for fact in store["facts"]
+            }
+            for text in data["prompts"]:
+                for found in ask(memory, text, [], model):
+                    yield from (Asked(name, WHOLE, "unrelated", *found) for name in WORDINGS)
+            for record, pairs in questions_of.items():
+                for text, name in pairs:
+                    yield from (Asked(name, WHOLE, "own", *found) for found in ask(memory, text, [record.id], model))
+                memory.store.records.apply([[Forget(record.id)]])
+                for text, name in pairs:
+                    yield from (Asked(name, WHOLE, "removed", *found) for found in ask(memory, text, [], model))
+                memory.store.records.apply([[Put(record)]])
+        print(f"  {FACTS} {store['name']}", file=sys.stderr, flush=True)
 
 
 def stores_and_questions(
@@ -213,10 +246,11 @@ def relevant(dataset: Dataset, key: str) -> list[str]:
 
 
 def unrelated(name: str, part: str) -> list[str]:
-    """Questions in English of the sets of other families, the same number of each."""
+    """Questions in English of the sets of other families, the same number of each; and everyday requests."""
     others = [other for other in SETS if not other.startswith(name.split("_", maxsplit=1)[0])]
     first = [next(one for one in questions(other, part) if other != "xquad" or one.name == "en") for other in others]
-    return [one.queries[key] for one in first for key in in_order(one)[:UNRELATED]]
+    requests = json.loads((FILES / f"{part}.json").read_text(encoding="utf-8"))["prompts"]
+    return [*(one.queries[key] for one in first for key in in_order(one)[:OF_OTHERS]), *requests]
 
 
 def copied(dataset: Dataset, embedder: str, folder: Path) -> Memory:
@@ -265,23 +299,27 @@ def fit(asked: Sequence[Asked]) -> dict[tuple[str, ...], tuple[float, float, tup
     for sources, unrelated_counts in COUNTED.items():
         alone = len(sources) == 1
         for judges, system in ((sources, sources[0] if alone else "hybrid"), ((*sources, "rerank"), RERANKED)):
-            groups: dict[tuple[str, int, str, bool], list[Found]] = defaultdict(list)
+            groups: dict[tuple[str, str, int, str, bool], list[Found]] = defaultdict(list)
             for one in asked:
                 for place, found in enumerate(one.results[:CONFIDENT]):
-                    if one.system == system and one.kind != "removed" and set(found.evidence) == set(judges):
-                        groups[one.name, one.size, one.kind, place > 0].append(found)
+                    own = one.system == system and set(found.evidence) == set(judges)
+                    wordless = one.system == "hybrid" and judging(found.evidence) == judges != tuple(found.evidence)
+                    if (own or (wordless and alone)) and one.kind != "removed":
+                        only = found._replace(evidence={source: found.evidence[source] for source in judges})
+                        groups[one.system, one.name, one.size, one.kind, place > 0].append(only)
             if groups:
                 constants[tuple(sorted(judges))] = regression(groups, *unrelated_counts)
     return constants
 
 
 def regression(
-    groups: Mapping[tuple[str, int, str, bool], Sequence[Found]], whole: float, small: float
+    groups: Mapping[tuple[str, str, int, str, bool], Sequence[Found]], whole: float, small: float
 ) -> tuple[float, float, tuple[tuple[float, ...], ...]]:
     """The constants that fit these results; `whole` and `small` say how much unrelated questions count."""
     counts = {
-        key: (SMALL_SHARE if key[1] else 1.0) * ((small if key[1] else whole) if key[2] == "unrelated" else 1.0)
+        key: (SMALL_SHARE if size else 1.0) * ((small if size else whole) if kind == "unrelated" else 1.0)
         for key in groups
+        for _, _, size, kind, _ in [key]
     }
     rows = [(found, counts[key] / len(group)) for key, group in groups.items() for found in group]
     weights = logistic(

@@ -162,8 +162,8 @@ LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them
 
 CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {
     ("keyword",): (-3.18, -0.62, ((10.9, -1.25, -1.21),)),
-    ("vector",): (-3.84, -0.89, ((5.92, -1.02, -0.89),)),
-    ("keyword", "vector"): (-5.17, -0.58, ((6.25, -0.4, -0.44), (4.61, -0.56, -0.32))),
+    ("vector",): (-4.01, -0.6, ((5.41, -0.83, -1.02),)),
+    ("keyword", "vector"): (-5.69, -0.52, ((5.97, -0.32, -0.28), (4.94, -0.62, -0.36))),
 }
 """Sources → a constant and the weight of the size; then for each source the weights of strength, of strength times
 size, and of the logarithm of the rank. The size is the logarithm, to the base 10, of the number of visible records.
@@ -192,9 +192,18 @@ class Closeness(NamedTuple):
         return (cosine - self.unrelated) / max(LEAST_SPAN, self.related - self.unrelated)
 
 
+def judging(evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
+    """The sources that decide: the vectors alone, if a record has none of the words of the query.
+
+    People seldom use the words of a fact: "Lena drives a Skoda" answers "which car do I own?".
+    """
+    is_wordless = "vector" in evidence and "keyword" in evidence and evidence["keyword"].strength == 0
+    return ("vector",) if is_wordless else tuple(sorted(evidence))
+
+
 def confidence(evidence: Mapping[str, Evidence], visible: int) -> float:
     """The probability that a record, one of `visible`, is relevant to the query, judging by the sources' evidence."""
-    sources, size = tuple(sorted(evidence)), math.log10(max(1, visible))
+    sources, size = judging(evidence), math.log10(max(1, visible))
     logit, by_size, weights = CONSTANTS[sources]
     logit += by_size * size
     for source, (by_strength, by_both, by_rank) in zip(sources, weights, strict=True):

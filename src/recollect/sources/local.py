@@ -161,11 +161,12 @@ class KeywordSource:
     def _with_near(self, query: Query, terms: Sequence[str], nearby: Nearby, among: int) -> RankedList:
         """Search again with the nearby terms.
 
-        A word that is taken for another one counts as that one, also for the most that a record can score.
+        A word that is taken for another one counts as that one for the most that a record can score, and for less in
+        the score: so a record with the other word has a lower confidence.
         """
         common = shares(self.index.analyzer.language)
         most = sum(
-            max(each.weight * idf(among, each.having, common.get(term, 0.0)) for term, each in near.items())
+            max(idf(among, each.having, common.get(term, 0.0)) for term, each in near.items())
             for near in nearby.misspelled.values()
         )
         left = [term for term in terms if term not in nearby.misspelled]
