@@ -44,7 +44,7 @@ from recollect.evaluation.scoring import CONFIDENT, calibration_error, reliabili
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
 from recollect.options import LIKELY
-from recollect.ranking import LOWEST_RANK, Evidence, confidence, join_chances, judging
+from recollect.ranking import FEWEST, LOWEST_RANK, Evidence, confidence, join_chances
 from recollect.types import Forget, Put, Record, Reranker
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ RELEVANT_SHARE = 0.6  # of a small store's documents that may be answers to the 
 DEPTH = 30  # results of a question among which one may be likely enough
 SMALL_SHARE = 0.4  # how much the questions of small stores of one size count beside those of the whole set
 COUNTED: dict[tuple[str, ...], tuple[float, float]] = {
-    ("keyword",): (1.2, 1.2), ("vector",): (1.2, 3.0), ("keyword", "vector"): (1.0, 10.0),
+    ("keyword",): (1.2, 1.2), ("vector",): (1.2, 5.0), ("keyword", "vector"): (1.5, 12.0),
 }  # fmt: skip
 """Sources → how much unrelated questions count beside a set's own in the fit: in whole sets, and in small stores."""
 THRESHOLDS = (0.1, 0.12, 0.15, 0.17, 0.18, 0.2, 0.25)
@@ -303,13 +303,17 @@ def fit(asked: Sequence[Asked]) -> dict[tuple[str, ...], tuple[float, float, tup
             for one in asked:
                 for place, found in enumerate(one.results[:CONFIDENT]):
                     own = one.system == system and set(found.evidence) == set(judges)
-                    wordless = one.system == "hybrid" and judging(found.evidence) == judges != tuple(found.evidence)
-                    if (own or (wordless and alone)) and one.kind != "removed":
+                    if (own or (judges == ("vector",) and is_wordless(one, found))) and one.kind != "removed":
                         only = found._replace(evidence={source: found.evidence[source] for source in judges})
                         groups[one.system, one.name, one.size, one.kind, place > 0].append(only)
             if groups:
                 constants[tuple(sorted(judges))] = regression(groups, *unrelated_counts)
     return constants
+
+
+def is_wordless(one: Asked, found: Found) -> bool:
+    """Whether a result of both sources has none of the words of the question."""
+    return one.system == "hybrid" and len(found.evidence) > 1 and found.evidence["keyword"].strength == 0
 
 
 def regression(
@@ -333,7 +337,7 @@ def regression(
 
 def features(found: Found) -> list[float]:
     """The numbers that `ranking.confidence` weighs, in the order of its constants."""
-    size, row = np.log10(max(1, found.visible)), list[float]()
+    size, row = np.log10(max(FEWEST, found.visible)), list[float]()
     for source in sorted(found.evidence):
         strength, rank = found.evidence[source]
         row += [strength, strength * size, np.log(min(rank, LOWEST_RANK))]

@@ -158,12 +158,14 @@ LOWEST_RANK = 20  # all that is ranked lower counts as this rank, so confidence 
 
 TRUSTED = 0.5  # the trust from which on what a source says about a record is evidence
 
+FEWEST = 10  # fewer visible records count as so many: how few there are says little of whether one is an answer
+
 LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them apart must not be believed
 
 CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {
-    ("keyword",): (-3.18, -0.62, ((10.9, -1.25, -1.21),)),
-    ("vector",): (-4.01, -0.6, ((5.41, -0.83, -1.02),)),
-    ("keyword", "vector"): (-5.69, -0.52, ((5.97, -0.32, -0.28), (4.94, -0.62, -0.36))),
+    ("keyword",): (-2.77, -0.81, ((10.69, -1.15, -1.28),)),
+    ("vector",): (-4.03, -0.75, ((6.28, -1.14, -1.04),)),
+    ("keyword", "vector"): (-4.42, -1.12, ((4.08, 0.14, -0.36), (5.05, -0.5, -0.32))),
 }
 """Sources → a constant and the weight of the size; then for each source the weights of strength, of strength times
 size, and of the logarithm of the rank. The size is the logarithm, to the base 10, of the number of visible records.
@@ -192,18 +194,18 @@ class Closeness(NamedTuple):
         return (cosine - self.unrelated) / max(LEAST_SPAN, self.related - self.unrelated)
 
 
-def judging(evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
-    """The sources that decide: the vectors alone, if a record has none of the words of the query.
-
-    People seldom use the words of a fact: "Lena drives a Skoda" answers "which car do I own?".
-    """
-    is_wordless = "vector" in evidence and "keyword" in evidence and evidence["keyword"].strength == 0
-    return ("vector",) if is_wordless else tuple(sorted(evidence))
-
-
 def confidence(evidence: Mapping[str, Evidence], visible: int) -> float:
-    """The probability that a record, one of `visible`, is relevant to the query, judging by the sources' evidence."""
-    sources, size = judging(evidence), math.log10(max(1, visible))
+    """The probability that a record, one of `visible`, is relevant to the query, judging by the sources' evidence.
+
+    It is at least what the vectors alone give: "Lena drives a Skoda" answers "which car do I own?" without its words.
+    """
+    judges = {tuple(sorted(evidence)), *([("vector",)] if "vector" in evidence else [])}
+    return max(_confidence(sources, evidence, visible) for sources in judges)
+
+
+def _confidence(sources: tuple[str, ...], evidence: Mapping[str, Evidence], visible: int) -> float:
+    """The probability, judging by some of the sources."""
+    size = math.log10(max(FEWEST, visible))
     logit, by_size, weights = CONSTANTS[sources]
     logit += by_size * size
     for source, (by_strength, by_both, by_rank) in zip(sources, weights, strict=True):

@@ -22,10 +22,11 @@ from recollect.ranking import TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, Hit, KeywordIndex, Query, RankedList, Record, Records, Vector
 
-COVERED = 0.2
-"""Share of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
+COVERED, COVERED_BY_FEW = 0.2, 0.7
+"""Shares of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
 
-Below it only incidental words match: the records use other words than the query. See docs/decisions/049.
+Below them only incidental words match: the records use other words than the query. Among many records the best one
+needs the first share, among very few the second, because any word may be in one of them only. See docs/decisions/049.
 """
 
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
@@ -148,7 +149,8 @@ class KeywordSource:
         trust = 1.0
         if scores and ranked.max_score > 0:
             visible, within_reach = ranked.among or 0, ranked.max_score * min(1.0, MOST_WORDS / len(terms))
-            trust = min(1.0, scores[0] / within_reach / COVERED) * (visible + FEW) / (visible + 2 * FEW)
+            covered = COVERED + (COVERED_BY_FEW - COVERED) * FEW / (FEW + visible)
+            trust = min(1.0, scores[0] / within_reach / covered) * (visible + FEW) / (visible + 2 * FEW)
         return replace(
             ranked,
             among=among,
