@@ -5,12 +5,12 @@ from dataclasses import field, replace
 
 from recollect.config import SearchOptions
 from recollect.dataclass import dataclass
-from recollect.dates import Period, find_period
+from recollect.dates import Period, content_of, find_period
 from recollect.errors import UsageError
 from recollect.memory.validation import parse_time
 from recollect.querylang import QueryPart, parse
 from recollect.ranking import clean
-from recollect.types import Filter, Scope
+from recollect.types import Filter, Scope, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,27 @@ def read_query(
     if search.typing and (last := re.search(r"[^\W\d_]{3,}$", request.text)):
         return replace(request, prefixes=(*request.prefixes, last.group()))
     return request
+
+
+def as_list(request: SearchRequest, store: Store) -> SearchRequest:
+    """A question about a time and nothing else ("what did I do yesterday?") as fields that list its records.
+
+    A question with vague words ("what did we decide last month?") is one, too, if no record of the time has them. If
+    the time has no record, or its words may be those of a record ("January 2026"), the request stays.
+    """
+    if (period := request.period) is None or not ((rest := period.rest_of(request.text)) or period.is_relative):
+        return request
+    has_content, is_vague = content_of(rest)
+    where = request.where
+    since, until = max(period.start, where.since or period.start), min(period.end, where.until or period.end)
+    where = replace(where, since=since, until=until)
+    if (has_content and not is_vague) or not store.records.list(where, limit=1):
+        return request
+    if has_content and store.keywords.known(store.keywords.analyzer.query(rest), where):
+        return request
+    note = f"the query asks only about a time: what is of {period} is listed, newest first"
+    written, notes = request.written or request.text, (*request.notes, note)
+    return replace(request, text="", where=where, written=written, prefixes=(), period=None, notes=notes)
 
 
 def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> SearchRequest:

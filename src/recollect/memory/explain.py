@@ -285,8 +285,11 @@ _STAGES = {"user": "scope", "before": "until"}  # fields of a query → the obst
 
 
 def _is_of_text(stage: str, query: Query) -> bool:
-    """Whether an operator in the text of the query made an obstacle: then only a plain reading removes it."""
-    return any(stage in (part.kind, _STAGES.get(part.name, part.name)) for part in parse(query.written).parts)
+    """Whether an operator or a time in the text of the query made an obstacle: then a plain reading removes it."""
+    parts = parse(query.written).parts
+    if stage in ("since", "until") and not query.text and any(part.kind == "text" for part in parts):
+        return True
+    return any(stage in (part.kind, _STAGES.get(part.name, part.name)) for part in parts)
 
 
 class QueryRun:

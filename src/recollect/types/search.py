@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -76,6 +77,12 @@ class Query:
         """Raise an error if the request was cancelled or took too long."""
         if self.work is not None:
             self.work.check()
+
+    @property
+    def words(self) -> str:
+        """The text to search for by words: without those of a time such as "last week", if others are left."""
+        rest = self.period.rest_of(self.text) if self.period and self.period.is_relative else self.text
+        return rest if re.search(r"\w", rest) else self.text
 
     @property
     def depth(self) -> int:
