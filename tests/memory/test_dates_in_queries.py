@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,9 @@ import pytest
 from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.memory.shapes import answer_dict
-from recollect.types import now
+from recollect.memory.shapes import answer_dict, iso
+from recollect.memory.validation import make_record, parse_time
+from recollect.types import Scope, now
 
 
 @pytest.fixture
@@ -126,6 +127,27 @@ def test_fields_take_words(memory: Memory) -> None:
     assert timedelta(days=1) < record.expires_at - now() < timedelta(days=3)
     with pytest.raises(UsageError, match="not a time"):
         memory.search("map", since="never")
+
+
+@pytest.mark.parametrize(
+    ("expiry", "end"),
+    [
+        ("2026-11-18", "2026-11-19"), ("today", "2026-11-19"), ("tomorrow", "2026-11-20"), ("Friday", "2026-11-21"),
+        ("18.11.2026", "2026-11-19"), ("in 2 days", "2026-11-21"), ("24 December", "2026-12-25"),
+        ("9999-12-31", "9999-12-31"), ("2026-11-18T15:00", "2026-11-18T15:00"), ("2026-11-19T00:00Z", "2026-11-19"),
+        ("this week", "2026-11-23"), ("next month", "2026-12-01"),
+    ],
+)  # fmt: skip
+def test_day_of_expiry_ends_at_its_end(monkeypatch: pytest.MonkeyPatch, expiry: str, end: str) -> None:
+    """Whatever names the day; a time is exact, also a midnight."""
+    at = datetime(2026, 11, 18, 20, tzinfo=UTC)
+    monkeypatch.setattr("recollect.memory.validation.now", lambda: at)
+    expires = datetime.fromisoformat(end).replace(tzinfo=UTC)
+    record = make_record({"text": "The milk is good.", "expires_at": expiry}, Scope())
+    assert record.expires_at == expires
+    again = make_record({"text": "The milk is good.", "expires_at": iso(expires)}, Scope())
+    assert again.expires_at == expires
+    assert parse_time("2026-11-18") == datetime(2026, 11, 18, tzinfo=UTC)
 
 
 def test_name_of_a_file_gives_the_time_of_its_chunks(tmp_path: Path) -> None:
