@@ -208,6 +208,7 @@ _SINCE_THEN = rf"(?<!\w)(?:{'|'.join(_SINCE)})(?:\s+(?:the|dem|der))?\s+$"
 _OTHER_SIDE = (  # of the time that is named: "before March 2026", "until the end of May", "between March and May"
     r"(?<!\w)(?:before|until|till|prior\s+to|after|vor|bis|nach)(?:\s+(?:the|dem|der|den|zum|zur))?"
     r"(?:\s+(?:end|start|beginning|ende|anfang))?\s+$"
+    r"|(?<!\w)(?:except|excluding|other\s+than|außer)\s+$|\w:[\"“„]?$"  # `until:today` that was not read as a field
     r"|(?<!\w)(?:between|zwischen)\s+(?:[^.?!]*\s(?:and|und)\s+)?$"
 )
 _NOT_OF = rf"(?!\s+(?:of|des|(?:in|im|vom)\s+(?:{_any(MONTHS)}))\b)"  # "the last week of May" is not last week

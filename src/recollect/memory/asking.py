@@ -8,6 +8,7 @@ from recollect.dataclass import dataclass
 from recollect.dates import Period, content_of, find_period
 from recollect.errors import UsageError
 from recollect.memory.validation import parse_time
+from recollect.options import KINDS
 from recollect.querylang import QueryPart, parse
 from recollect.ranking import clean
 from recollect.types import Filter, Scope, Store
@@ -101,7 +102,7 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
     applied: int = 0
     has_field: bool = False
-    _categories: tuple[str, ...] = ()
+    _chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def read(self, part: QueryPart) -> None:
         """Narrow the filter, or add words to search for."""
@@ -133,20 +134,28 @@ class _Reader:
         where, value = self.where, part.value
         match part.name:
             case "tag":
-                self.where = replace(where, tags=(*where.tags, value))
+                self.where = replace(where, tags=(*where.tags, value.removeprefix("#") or value))
             case "path" if where.path is not None:
                 return "a path is chosen already"
             case "path":
                 self.where = replace(where, path=value)
-            case "category" if where.categories != self._categories:
-                return "a category is chosen already"
             case "category":
-                self._categories = (*self._categories, value)
-                self.where = replace(where, categories=self._categories)
+                return self._choose_any("categories", part)
+            case "kind":
+                return self._choose_any("kinds", part) if value in KINDS else f"the kinds are {', '.join(KINDS)}"
             case "user":
                 return self._choose_user(value)
             case _:
                 return self._limit_time(part)
+        return ""
+
+    def _choose_any(self, column: str, part: QueryPart) -> str:
+        """Admit one more category or kind, unless some were chosen beside the query."""
+        chosen = self._chosen.get(column, ())
+        if getattr(self.where, column) != chosen:
+            return f"a {part.name} is chosen already"
+        self._chosen[column] = (*chosen, part.value)
+        self.where = replace(self.where, **{column: self._chosen[column]})
         return ""
 
     def _choose_user(self, user: str) -> str:
@@ -163,7 +172,7 @@ class _Reader:
             at = parse_time(part.value)
         except UsageError as error:
             return f"{error.message} ({error.hint})"
-        if at is not None and part.name == "since":
+        if at is not None and part.name in ("since", "after"):
             self.where = replace(self.where, since=max(at, self.where.since or at))
         elif at is not None:
             self.where = replace(self.where, until=min(at, self.where.until or at))
