@@ -40,8 +40,8 @@ def test_operators(query: str, parts: list[str]) -> None:
     [
         "ada@example.org", "https://example.org/a:b?c=-d", "std::map", "C:\\x", "note: buy milk", "tag: work", "tag:",
         "tag::x", "a -b", "-5 degrees", "state-of-the-art", "a - b", "--force", "-", "*", "**bold**", "SELECT * FROM x",
-        "foo*bar", "a*", "2*", '12" pipe', '{"a": "b"}', "TAG:work", "mytag:work", "file:///etc", "localhost:8080", 'path://x?"', "",
-        "x" * 5000 + " -word",
+        "foo*bar", "a*", "2*", '12" pipe', '{"a": "b"}', "TAG:work", "mytag:work", 'path://x?"', "",
+        "file:///etc", "localhost:8080", "x" * 5000 + " -word",
     ],
 )  # fmt: skip
 def test_plain_text(query: str) -> None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 FIELDS = ("tag", "path", "category", "kind", "user", "since", "after", "before", "until")
 UNKNOWN_FIELDS = (  # of other programs, or our own filters: a note says that they are none here
     "agent", "as-of", "as_of", "author", "created", "date", "dir", "file", "filename", "folder", "from", "has", "in",
-    "is", "label", "modified", "on", "origin", "scope", "session", "source", "superseded", "tags", "title", "to", "type",
+    "is", "label", "modified", "on", "origin", "scope", "session", "source", "superseded", "tags", "title", "to",
+    "type",
 )  # fmt: skip
 LONGEST = 150  # characters of a query that has operators; a longer text, or several lines, was pasted and is plain
 LEAST_EXCLUDED = 3  # ASCII letters of an excluded word: `ls -la`, `rm -rf` and `a -b` are plain text

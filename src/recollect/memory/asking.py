@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import field, replace
+from typing import Any
 
 from recollect.config import SearchOptions
 from recollect.dataclass import dataclass
@@ -155,7 +156,8 @@ class _Reader:
         if getattr(self.where, column) != chosen:
             return f"a {part.name} is chosen already"
         self._chosen[column] = (*chosen, part.value)
-        self.where = replace(self.where, **{column: self._chosen[column]})
+        values: dict[str, Any] = {column: self._chosen[column]}
+        self.where = replace(self.where, **values)
         return ""
 
     def _choose_user(self, user: str) -> str:

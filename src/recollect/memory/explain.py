@@ -281,7 +281,8 @@ def _wording_obstacles(record: Record, where: Filter, analyzer: Analyzer) -> Ite
         yield Verdict("without", f"it contains {wording!r}, which the query excludes", {"plain": True})
 
 
-_STAGES = {"user": "scope", "before": "until", "after": "since"}  # fields of a query → the obstacles that they make, if the names differ
+# Fields of a query → the obstacles that they make, if the names differ
+_STAGES = {"user": "scope", "before": "until", "after": "since"}
 
 
 def _is_of_text(stage: str, query: Query) -> bool:

@@ -248,8 +248,9 @@ FIELDS: tuple[Option, ...] = (  # the fields that flags, HTTP and MCP set, besid
     ),
     Option(None, "When it happened, if not now.", "happened_at", datetime | None, metavar="TIME"),
     Option(
-        None, "When searches stop finding it: after 2026-03-14, or a span from now: 36h, 2w.", "expires_at", datetime | None,
-        places=_EVERYWHERE, metavar="TIME", flag_help="When it expires; searches do not find it after that.",
+        None, "When searches stop finding it: after 2026-03-14, or a span from now: 36h, 2w.", "expires_at",
+        datetime | None, places=_EVERYWHERE, metavar="TIME",
+        flag_help="When it expires; searches do not find it after that.",
     ),
     Option(None, "Where it comes from.", "source", str | None),
 )  # fmt: skip
