@@ -12,6 +12,7 @@ from recollect.memory.validation import parse_time
 from recollect.options import KINDS
 from recollect.querylang import QueryPart, parse
 from recollect.ranking import clean
+from recollect.stopwords import are_stopwords
 from recollect.types import Filter, Scope, Store
 
 
@@ -70,6 +71,15 @@ def as_list(request: SearchRequest, store: Store) -> SearchRequest:
     note = f"the query asks only about a time: what is of {period} is listed, newest first"
     written, notes = request.written or request.text, (*request.notes, note)
     return replace(request, text="", where=where, written=written, prefixes=(), period=None, notes=notes)
+
+
+def asks_nothing(request: SearchRequest, store: Store) -> bool:
+    """Whether a query has only stop words, such as "who am I?": then no record can be likely to answer it."""
+    where = request.where
+    if where.phrases or where.required or request.prefixes:
+        return False
+    words = re.findall(r"\w+", request.text.lower())
+    return are_stopwords(words) and store.keywords.analyzer.has_only_stopwords(request.text)
 
 
 def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> SearchRequest:

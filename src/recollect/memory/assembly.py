@@ -18,7 +18,7 @@ from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, Sour
 from recollect.dataclass import dataclass
 from recollect.disk import at_home
 from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, Unreachable, UsageError
-from recollect.memory.asking import SearchRequest, as_list
+from recollect.memory.asking import SearchRequest, as_list, asks_nothing
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
 from recollect.models.embedders import is_self_contained
@@ -72,8 +72,10 @@ def assemble(
     """The query of a request, and the pipeline that answers it."""
     # The store is read in the name of the scope: a database with row-level security then enforces it.
     store = memory.store.within(request.where.scope)
-    with contextlib.suppress(Unreachable):
+    unlikely = False
+    with contextlib.suppress(Unreachable):  # the pipeline searches what can be reached
         request = request if search.plain else as_list(request, store)
+        unlikely = asks_nothing(request, store)
     where = request.where
     if request.has_only_fields:  # there is nothing to be confident about
         search = replace(search, min_confidence=0.0, rerank=False)
@@ -81,7 +83,7 @@ def assemble(
     weights = search.weights() | {source.name: source.weight for source in memory.settings.sources}
     query = Query(
         request.text, search.limit, search.fetch_k, where, search, deadline, work, weights, request.written,
-        request.prefixes, request.period, request.notes,
+        request.prefixes, request.period, request.notes, unlikely,
     )  # fmt: skip
     embeddings = memory.embeddings.within(store.spaces, memory.caller)
     sources, absent = _sources(memory, store, embeddings, search)

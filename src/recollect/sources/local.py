@@ -201,7 +201,7 @@ class VectorSource:
         ranked, texts = _nearest(serving, serving.embedder.query(corrected.text), corrected)
         legibility = _legibility(serving, corrected, texts)
         warnings += _secret_warning(query, leaves=_is_remote(serving))
-        if legibility < READABLE:
+        if legibility < READABLE and not query.unlikely:
             warnings += (f"{serving.embedder.name} does not read this query well; meaning counts less",)
         if share < TRUSTED and not METHODS[query.ranking.fusion].by_trust:
             share = 0.0  # methods that do not read the trust leave out what has none

@@ -57,7 +57,8 @@ class Query:
     `time.monotonic`) the answer is made of what has arrived. When the limits of `work` are reached, an error is raised.
     If the query has operators (`querylang`), `text` is what is left to search for, and `written` the whole query as the
     user wrote it; `notes` say what was read as plain text. Words that begin with one of the `prefixes` match, too.
-    Records of the `period` that the text names are favoured.
+    Records of the `period` that the text names are favoured. If the query has only stop words, every result is
+    `unlikely`.
     """
 
     text: str
@@ -72,6 +73,7 @@ class Query:
     prefixes: tuple[str, ...] = ()
     period: Period | None = None
     notes: tuple[str, ...] = ()
+    unlikely: bool = False
 
     def check(self) -> None:
         """Raise an error if the request was cancelled or took too long."""
