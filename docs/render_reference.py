@@ -47,8 +47,8 @@ with someone else's repository), a file named by `--config`, or the environment:
 `RECOLLECT_SEARCH_FETCH_K`."""
 
 TIMES = """Times are ISO 8601 (`2026-03-14`, `2026-03-14T15:09Z`; without a zone, UTC) or a span: `90min`, `36h`, `3d`,
-`2w`, `3mo`, `1y`, back from now, and forward for `--expires-at`. A record that was edited in place is not part of an
-`--as-of` before the edit."""
+`2w`, `3mo`, `1y`, back from now, and forward for `--expires-at`. A day without a time stands for its beginning,
+for `--expires-at` for its end. A record that was edited in place is not part of an `--as-of` before the edit."""
 
 EMBEDDER_WORDS = """; after a colon the model (`openai:MODEL`, `ollama:MODEL`) or, for `hashing`, the dimension.
 `none` is keyword search only."""

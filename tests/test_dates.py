@@ -87,6 +87,7 @@ def test_other_words_are_no_dates(question: str) -> None:
         "till the end of May", "what came after October 2025", "the last week of school", "in the past weeks",
         "vor dem 3. März", "vor März 2026", "bis gestern", "bis Ende Mai 2026", "nach letzter Woche",
         "between March and May 2026", "between 3 March and yesterday", "zwischen März und Mai 2026",
+        "until:today", 'before:"last week"', "-since:yesterday", "all but Friday, except last week", "außer gestern",
     ],
 )  # fmt: skip
 def test_time_before_or_after_a_date_favours_nothing(question: str) -> None:

@@ -23,6 +23,7 @@ from recollect.querylang import contained, has_phrase, is_word, needed_terms, pa
         ('category:decision user:ada since:2w before:"last week"',
          ["category:decision", "user:ada", "since:2w", "before:last week"]),
         ('path:"my notes/a b.md" x', ["path:my notes/a b.md", "text:x"]),
+        ("kind:fact after:2020-01-01 until:today", ["kind:fact", "after:2020-01-01", "until:today"]),
         ("queue NOT redis", ["text:queue", "without:redis"]),
         ("NOT (redis OR kafka) queue", ["without:redis", "without:kafka", "text:queue"]),
     ],
@@ -40,7 +41,7 @@ def test_operators(query: str, parts: list[str]) -> None:
         "ada@example.org", "https://example.org/a:b?c=-d", "std::map", "C:\\x", "note: buy milk", "tag: work", "tag:",
         "tag::x", "a -b", "-5 degrees", "state-of-the-art", "a - b", "--force", "-", "*", "**bold**", "SELECT * FROM x",
         "foo*bar", "a*", "2*", '12" pipe', '{"a": "b"}', "TAG:work", "mytag:work", 'path://x?"', "",
-        "x" * 5000 + " -word",
+        "file:///etc", "localhost:8080", "x" * 5000 + " -word",
     ],
 )  # fmt: skip
 def test_plain_text(query: str) -> None:
@@ -101,6 +102,8 @@ def test_expressions_that_cannot_be_read_are_plain_text_with_a_note(query: str) 
         "-tag:work",
         "queues NOT tag:work",
         "queue NOT",
+        "author:ada",
+        "-type:pdf plan",
     ],
 )
 def test_broken_operators_are_plain_text_with_a_note(query: str) -> None:

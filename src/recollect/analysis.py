@@ -153,6 +153,11 @@ class Analyzer:
         words, stops = self._query_words(text)
         return words or stops[:MAX_QUERY_TERMS]
 
+    def has_only_stopwords(self, text: str) -> bool:
+        """Whether a query consists of stop words, such as "who am I?": it asks about nothing that a record can say."""
+        words, stops = self._query_words(text)
+        return bool(stops) and not words
+
     def _query_words(self, text: str) -> tuple[list[str], list[str]]:
         """The terms of a query that are no stop words, and those that are."""
         words, stops = list[str](), list[str]()

@@ -37,7 +37,7 @@ class Fusion:
             for key, fused, base in combine(counted, options.fusion, options.rrf_k, options.normalisation)
         ]
         self.judgment = Judgment(self._rankings, lists, self._columns)
-        self._pool.confidence = self.judgment.confidence
+        self._pool.confidence = (lambda _: 0.0) if query.unlikely else self.judgment.confidence
 
     def _ranking(self, query: Query, ranked: RankedList, by_row: bool) -> Ranking:
         """A list in columns, with the keys of candidates."""

@@ -10,6 +10,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import NamedTuple
 
+from recollect.stopwords import stopwords
+
 DAY = timedelta(days=1)
 
 MONTHS = {
@@ -62,6 +64,17 @@ class Period(NamedTuple):
         first, last = self.start.date(), (self.end - timedelta(microseconds=1)).date()
         days = f"{first}" if first == last else f"{first} to {last}"
         return days if self.words == days else f"{days} ({self.words})"
+
+    def rest_of(self, text: str) -> str:
+        """The text of a question without the words that name the period."""
+        words = r"\s+".join(map(re.escape, self.words.split()))
+        return " ".join(re.sub(rf"(?<!\w){words}(?!\w)", " ", text, count=1).split())
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the words name no month and no year, which the text of a record could contain: "last week"."""
+        words = re.findall(r"\w+", self.words.lower())
+        return not any(word in MONTHS or re.fullmatch(r"(?:19|20)\d\d", word) for word in words)
 
 
 def _any(names: dict[str, int] | dict[str, str]) -> str:
@@ -195,6 +208,7 @@ _SINCE_THEN = rf"(?<!\w)(?:{'|'.join(_SINCE)})(?:\s+(?:the|dem|der))?\s+$"
 _OTHER_SIDE = (  # of the time that is named: "before March 2026", "until the end of May", "between March and May"
     r"(?<!\w)(?:before|until|till|prior\s+to|after|vor|bis|nach)(?:\s+(?:the|dem|der|den|zum|zur))?"
     r"(?:\s+(?:end|start|beginning|ende|anfang))?\s+$"
+    r"|(?<!\w)(?:except|excluding|other\s+than|außer)\s+$|\w:[\"“„]?$"  # `until:today` that was not read as a field
     r"|(?<!\w)(?:between|zwischen)\s+(?:[^.?!]*\s(?:and|und)\s+)?$"
 )
 _NOT_OF = rf"(?!\s+(?:of|des|(?:in|im|vom)\s+(?:{_any(MONTHS)}))\b)"  # "the last week of May" is not last week
@@ -269,6 +283,30 @@ def find_period(text: str, now: datetime) -> Period | None:
             if named := _period(match, period, now, since=since.group() if since else ""):
                 return None if re.search(_OTHER_SIDE, before, re.IGNORECASE) else named
     return None
+
+
+# Words of a question about a time that nothing is found by: "what happened last week?", "my notes of yesterday"
+_CONTENTLESS = """
+    happen happens happened happening go goes going gone went say says said saying tell tells told talk talks talked
+    talking speak spoke spoken discuss discussed discussing write writes wrote written writing note notes noted entry
+    entries record records recorded change changes changed new show list get got everything
+    habe haben habt machen mache machte machten gemacht tun tat getan passiert passierte passieren geschah geschehen
+    los ging gegangen gab gibt gegeben sagen sagte sagten gesagt sprechen sprach sprachen gesprochen besprochen reden
+    geredet erzählt schreiben schrieb geschrieben notiz notizen notiert eintrag einträge geändert neu neues zeig zeige
+    alles welche welches worüber wovon meine meiner unsere
+"""
+# Words that a decision or a plan seldom has itself
+_VAGUE = """
+    decide decides decided agree agreed plan plans planned learn learned learnt work works worked working
+    beschließen beschlossen entscheiden entschieden vereinbart geplant gelernt arbeiten gearbeitet
+"""
+
+
+def content_of(text: str) -> tuple[bool, bool]:
+    """Whether a question has words besides those of a time that a search can look for, and whether all are vague."""
+    words = set(re.findall(r"[^\W_]+", text.lower()))
+    words -= frozenset(_CONTENTLESS.split()).union(*map(stopwords, ("english", "german", "contracted")))
+    return bool(words), words <= set(_VAGUE.split())
 
 
 def read_period(text: str, now: datetime, *, ahead: bool = False) -> Period | None:

@@ -253,9 +253,13 @@ class MemoryTools:
 
     @_tool(CHANGES, id=ID)
     def memory_undo(self, id: str) -> CallToolResult:  # noqa: A002
-        """Undo the last change to a record: that it was stored, edited, superseded or forgotten."""
-        action, record = self._written().undo(id)
-        return _result({"undone": action, "record": record and bounded(record_dict(record), READ_CHARACTERS)})
+        """Undo the last change to a record: that it was stored, edited, superseded or forgotten.
+
+        `forgotten` are the ids of the records that this hides.
+        """
+        action, record, forgotten = self._written().undo_details(id)
+        shown = record and bounded(record_dict(record), READ_CHARACTERS)
+        return _result({"undone": action, "record": shown, "forgotten": forgotten})
 
 
 _caller: ContextVar[tuple[str | None, str | None]] = ContextVar("caller", default=(None, None))

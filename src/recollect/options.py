@@ -428,7 +428,7 @@ FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed b
     ),
     Option(
         False, "Records of every user, agent and session; only for a caller without a scope.", "any_scope", bool,
-        FILTER, commands=("list",), label="Any scope",
+        FILTER, commands=("search", "list"), label="Any scope",
     ),
 )  # fmt: skip
 

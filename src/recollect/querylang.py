@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from recollect.analysis import Analyzer
 
-FIELDS = ("tag", "path", "category", "user", "since", "before")
+FIELDS = ("tag", "path", "category", "kind", "user", "since", "after", "before", "until")
+UNKNOWN_FIELDS = (  # of other programs, or our own filters: a note says that they are none here
+    "agent", "as-of", "as_of", "author", "created", "date", "dir", "file", "filename", "folder", "from", "has", "in",
+    "is", "label", "modified", "on", "origin", "scope", "session", "source", "superseded", "tags", "title", "to",
+    "type",
+)  # fmt: skip
 LONGEST = 150  # characters of a query that has operators; a longer text, or several lines, was pasted and is plain
 LEAST_EXCLUDED = 3  # ASCII letters of an excluded word: `ls -la`, `rm -rf` and `a -b` are plain text
 CACHED = 256
@@ -35,6 +40,7 @@ _OPERATOR = rf"""(?:
       | (?P<prefix>[^\W\d_][\w-]+)\*{_END}
       | (?P<field>{"|".join(FIELDS)}):(?:{_QUOTED.format("value")}|(?P<bare>[^\s":“„][^\s"“„]*?)){_END}
       | (?P<excluded_field>-(?:{"|".join(FIELDS)}):\S+){_END}
+      | (?P<unknown_field>-?(?:{"|".join(UNKNOWN_FIELDS)}):[^\s:/\\]\S*)
       | (?P<open>-?["“„])(?=\w[^"“”„]*$)
     )"""
 _MAY_HAVE = re.compile(r'["“„*:]|(?:^|\s)-')
@@ -101,6 +107,9 @@ def _parse(text: str, before: str = r"(?<!\S)") -> ParsedQuery:
             continue
         if match["excluded_field"]:
             notes.append(f"{match.group()} is plain text: {NO_EXCLUDED_FIELD}")
+            continue
+        if match["unknown_field"]:
+            notes.append(f"{match.group()} is plain text: the fields are {', '.join(FIELDS)}")
             continue
         part, note = _part(match)
         notes += [note] if note else []

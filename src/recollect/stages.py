@@ -61,6 +61,10 @@ def order(vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None) ->
     return tuple((name, stage) for name, stage in stages if stage is not None)
 
 
+REORDERING = ("turns", "decay", "time", "importance", "newer")
+"""Stages that change the order of the results: a list of the newest records goes without them."""
+
+
 def decay(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Lower the score of older records that have a decay class or, with `half_life_days`, of those that have none."""
     if not query.ranking.decay:
@@ -140,7 +144,10 @@ def by_file(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate
     further: set[int] = set()
     for best, *others in files.values():
         further.update(map(id, others))
-        _add_up(best, others)
+        if query.text:
+            _add_up(best, others)
+        else:  # a list: its order stays
+            best.passages = others
     shown = [one for one in candidates if id(one) not in further] if further else candidates
     ranked = _by_total(shown)
     return _moved("files", shown, ranked) if ranked != shown else shown

@@ -12,6 +12,11 @@ def stopwords(language: str) -> frozenset[str]:
     return _all().get(language, frozenset())
 
 
+def are_stopwords(words: Sequence[str]) -> bool:
+    """Whether each of the words is a stop word of some language."""
+    return _every().issuperset(words)
+
+
 def foreign_stopwords(language: str, words: Sequence[str]) -> frozenset[str]:
     """The stop words of the language that a query is in, if that is plainly not the store's; else none.
 
@@ -32,7 +37,12 @@ def _all() -> dict[str, frozenset[str]]:
 
 
 @cache
+def _every() -> frozenset[str]:
+    return frozenset().union(*_all().values())
+
+
+@cache
 def _only_foreign(language: str) -> frozenset[str]:
     """Words that are stop words in other languages only; none for a language whose own are not known."""
     own = stopwords(language)
-    return frozenset().union(*_all().values()) - own if own else own
+    return _every() - own if own else own

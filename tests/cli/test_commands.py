@@ -31,11 +31,16 @@ def test_supersede_joins_two_records_by_id(run):
 
 
 def test_undo_names_what_it_forgets(run):
-    """The record that was made to supersede another one, or the record itself; each comes back by its own undo."""
+    """The record that was made to supersede another one, or the record itself; each comes back by its own undo.
+
+    The first does not come back beside the old one, which it contradicts: it supersedes it again.
+    """
     run("add", "The key is under the pot.", "--id", "old")
     run("add", "The key is with Anneke.", "--id", "new one", "--supersedes", "old")
     assert "this forgot 'new one': `recollect undo 'new one'` brings it back" in run("undo", "old").err
     assert run("undo", "new one").err.strip() == "undone: forget"
+    assert [row["id"] for row in run("list", "--json").json] == ["new one"]
+    assert run("undo", "old", "--json").json["forgotten"] == ["new one"]
     assert "this forgot old" in run("undo", "old").err
     assert run("undo", "old", "--json").json["record"]["id"] == "old"
 

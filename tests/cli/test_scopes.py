@@ -19,6 +19,15 @@ def test_the_owner_learns_whose_records_were_not_searched(run):
     assert "belong" in run("search", "zebra").err
 
 
+def test_the_owner_can_search_every_scope(run):
+    """As `list` and the HTTP API do; a scope beside it is refused."""
+    run("add", "A fact of mine.", "--user", "me", "--id", "mine")
+    for words in (("search", "fact"), ("recall", "fact"), ("list",)):
+        assert "mine" in run(*words, "--any-scope").out
+        assert "exclude each other" in run(*words, "--any-scope", "--user", "me").err
+    assert "found" in run("why-not", "fact", "mine", "--any-scope").out
+
+
 def test_filters_count_for_the_note(run):
     """Only records that the same command with the scope can find are counted."""
     run("add", "A fact of mine.", "--user", "me", "--tag", "red")

@@ -79,7 +79,7 @@ def test_life_of_a_fact_in_a_session(served):
         assert (await use("memory_forget", ids=[third["short_id"]])) == {"forgotten": [third["id"]]}
         assert (await use("memory_search", query="spare key"))["results"] == []
         undone = await use("memory_undo", id=third["id"])
-        assert (undone["undone"], undone["record"]["id"]) == ("forget", third["id"])
+        assert (undone["undone"], undone["record"]["id"], undone["forgotten"]) == ("forget", third["id"], [])
         events = (await use("memory_history", id=third["id"]))["events"]
         assert [event["action"] for event in events][-3:] == ["forget", "restore", "undo"]
         assert [record["id"] for record in (await use("memory_recent", limit=1))["results"]] == [third["id"]]

@@ -489,3 +489,16 @@ def test_words_that_make_a_question_do_not_lower_confidence(tmp_path: Path) -> N
         memory.add_many({"text": f"Backups of disk {i} work while the server runs."} for i in range(20))
         assert memory.search("How does fusion work?", for_model=True).results
         assert not memory.search("How does photosynthesis work?", for_model=True).results
+
+
+@pytest.mark.parametrize("query", ["who am I?", "the a of", "it is what it is", "the"])
+@pytest.mark.parametrize("sources", [None, ["keyword"], ["vector"]])
+def test_query_of_stop_words_alone_has_no_likely_result(tmp_path: Path, query: str, sources: list[str] | None) -> None:
+    """Nor a note about the model: no record can answer it. A phrase of such words is what a record must contain."""
+    with Memory.open(tmp_path / "memory.db", embedder="small-embedder", settings=Settings()) as memory:
+        memory.add_many({"text": text} for text in (*NOTES, "The who, the what, the a of it is: I am who I am."))
+        answer = memory.search(query, sources=sources)
+        assert (answer.likely, answer.trace.warnings) == (0, ())
+        assert memory.recall(query, sources=sources).citations == ()
+        assert memory.search('"who am I"', sources=["keyword"]).results[0].confidence > 0
+        assert memory.search("which port has the staging database", sources=["keyword"]).likely > 0

@@ -64,6 +64,15 @@ def test_fields_become_filters(memory: Memory) -> None:
     assert not found(memory, "weeks before:2020-01-01")
     assert "mirela" in found(memory, "weeks since:1d")
     assert "mirela" in found(memory, "two weeks tag:work since:never")
+    assert set(found(memory, "job queue kind:fact")) == set(found(memory, "job queue"))
+    assert not found(memory, "job queue kind:turn")
+    assert "mirela" in found(memory, "weeks after:1d")
+    assert not found(memory, "weeks until:today")
+    assert found(memory, "job queue tag:#work") == found(memory, "job queue tag:work")
+    memory.add("The job queue is a talk.", kind="turn", id="turn")
+    assert "turn" in found(memory, "job queue kind:turn kind:fact")
+    for query, options in ("queue kind:note", {}), ("queue kind:fact", {"kind": "turn"}), ("queue origin:web", {}):
+        assert any("plain text" in note for note in memory.search(query, **options).trace.warnings)
     assert set(found(memory, "job queue user:ada")) == set(found(memory, "job queue", user="ada"))
 
 
@@ -98,6 +107,7 @@ def test_why_not_names_the_phrase_or_the_exclusion(memory: Memory) -> None:
     verdict = memory.why_not('"two weeks off" tag:work', "moving")
     assert verdict.stage == "tag"
     assert 'the phrase "two weeks off"' in verdict.reason
+    assert memory.why_not("job queue kind:turn", "redis").change == {"plain": True}
     verdict = memory.why_not("job queue -redis", "redis")
     assert verdict.stage == "without"
     assert "'redis'" in verdict.reason

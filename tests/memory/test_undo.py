@@ -52,10 +52,26 @@ def test_a_record_that_an_undo_forgot_can_be_brought_back(memory: Memory) -> Non
     """The one that was made to supersede another one goes with the supersession, and comes back by its own undo."""
     old = memory.add("The key is under the pot.")
     new = memory.supersede(old.id, text="The key is with Anneke.")
-    assert memory.undo(old.id)[0] == "supersede"
-    assert memory.get(new.id) is None
-    assert memory.undo(new.id)[0] == "forget"
-    assert {record.id for record in memory.list()} == {old.id, new.id}
+    superseded = memory.get(old.id)
+    for key in (old.id, new.id, old.id):  # again and again, named by either
+        assert memory.undo_details(key)[::2] == ("supersede", [new.id])
+        assert [record.id for record in memory.list()] == [old.id]
+        assert memory.undo_details(new.id)[::2] == ("forget", [])
+        assert [record.id for record in memory.list()] == [new.id]
+        assert memory.get(old.id) == superseded
+
+
+def test_supersession_is_made_again_at_its_time_if_the_old_record_is_current(memory: Memory) -> None:
+    """Not if something else superseded it since, or it is gone: then the record only comes back."""
+    old = memory.add("The key is under the pot.")
+    new = memory.supersede(old.id, text="The key is with Anneke.", at="2026-03-14")
+    memory.undo(old.id)
+    memory.undo(new.id)
+    assert memory.get(old.id).superseded_at == datetime(2026, 3, 14, tzinfo=UTC)
+    memory.undo(old.id)
+    other = memory.supersede(old.id, text="The key is lost.")
+    assert memory.undo(new.id) == ("forget", memory.get(new.id))
+    assert {record.id for record in memory.list()} == {new.id, other.id}
 
 
 fields = st.fixed_dictionaries(

@@ -55,7 +55,7 @@ def test_record_is_stored_with_all_fields(api):
     assert answer.status_code == 201
     stored = unchanged(answer.json())
     assert stored | said == {**stored, **said, "expires_at": "2999-01-01"}
-    assert stored["expires_at"] == "2999-01-01T00:00:00Z"
+    assert stored["expires_at"] == "2999-01-02T00:00:00Z"  # the end of the day
     assert api.get("/v1/records/spare-key").json() == stored
     plain = unchanged(api.post("/v1/records", json={"text": "A bare one."}).json())
     assert set(plain) == {
@@ -212,13 +212,13 @@ def test_each_undo_takes_back_one_change(api, add):
     assert (second["undone"], second["record"]["text"]) == ("update", "Version two.")
     assert (second["record"]["title"], second["record"]["tags"]) == ("One", [])
     api.delete(where)
-    assert undo() == {"undone": "forget", "record": api.get(where).json()}
+    assert undo() == {"undone": "forget", "record": api.get(where).json(), "forgotten": []}
     first = undo()["record"]
     assert (first["text"], first["title"], first["tags"]) == ("Version one.", "One", ["a"])
     assert first["happened_at"] == record["happened_at"]
-    assert undo() == {"undone": "add", "record": None}
+    assert undo() == {"undone": "add", "record": None, "forgotten": [record["id"]]}
     other = add("Added by mistake.")
-    assert api.post("/v1/undo", json={"id": other["id"]}).json() == {"undone": "add", "record": None}
+    assert api.post("/v1/undo", json={"id": other["id"]}).json()["forgotten"] == [other["id"]]
     refused(api.get(f"/v1/records/{other['id']}"), 404, "unknown_record")
 
 
@@ -230,7 +230,7 @@ def test_undoing_a_supersession_restores_the_old_record(api, add, which):
     assert new["category"] == "work"
     assert api.get(f"/v1/records/{old['id']}").json()["superseded_by"] == new["id"]
     undone = api.post("/v1/undo", json={"id": {"old": old, "new": new}[which]["id"]}).json()
-    assert undone["undone"] == "supersede"
+    assert (undone["undone"], undone["forgotten"]) == ("supersede", [new["id"]])
     assert "superseded_by" not in api.get(f"/v1/records/{old['id']}").json()
     refused(api.get(f"/v1/records/{new['id']}"), 404, "unknown_record")
 

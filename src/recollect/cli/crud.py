@@ -172,17 +172,13 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
 def undo(record_id: str, as_json: bool, **options: Any) -> None:
     """Undo the last change to the record ID: add, edit, supersede or forget.
 
-    Another undo goes back one change further, and one of a forgotten record brings it back.
+    Another undo goes back one change further, and one of a forgotten record brings it back. If an undone supersession
+    had forgotten it, it supersedes the old record again.
     """
     with open_memory(options) as memory:
-        key = record_named(memory, record_id)
-        before = memory.get(key)
-        undone, record = memory.undo(key)
-        made = before.superseded_by if before and undone == "supersede" else None
-        gone = None if made is None or memory.get(made) else made
-    document = {"undone": undone, "record": record_dict(record) if record else None}
-    forgotten = gone if record else key
-    name = shlex.quote(plain(forgotten)) if forgotten else ""
+        undone, record, forgotten = memory.undo_details(record_named(memory, record_id))
+    document = {"undone": undone, "record": record_dict(record) if record else None, "forgotten": forgotten}
+    name = shlex.quote(plain(forgotten[0])) if forgotten else ""
     more = f"; this forgot {name}: `recollect undo {name}` brings it back" if forgotten else ""
     emit(as_json, document, lambda: notice(f"undone: {undone}{more}"))
 

@@ -2,15 +2,18 @@
 
 import re
 from dataclasses import field, replace
+from typing import Any
 
 from recollect.config import SearchOptions
 from recollect.dataclass import dataclass
-from recollect.dates import Period, find_period
+from recollect.dates import Period, content_of, find_period
 from recollect.errors import UsageError
 from recollect.memory.validation import parse_time
+from recollect.options import KINDS
 from recollect.querylang import QueryPart, parse
 from recollect.ranking import clean
-from recollect.types import Filter, Scope
+from recollect.stopwords import are_stopwords
+from recollect.types import Filter, Scope, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,36 @@ def read_query(
     return request
 
 
+def as_list(request: SearchRequest, store: Store) -> SearchRequest:
+    """A question about a time and nothing else ("what did I do yesterday?") as fields that list its records.
+
+    A question with vague words ("what did we decide last month?") is one, too, if no record of the time has them. If
+    the time has no record, or its words may be those of a record ("January 2026"), the request stays.
+    """
+    if (period := request.period) is None or not ((rest := period.rest_of(request.text)) or period.is_relative):
+        return request
+    has_content, is_vague = content_of(rest)
+    where = request.where
+    since, until = max(period.start, where.since or period.start), min(period.end, where.until or period.end)
+    where = replace(where, since=since, until=until)
+    if (has_content and not is_vague) or not store.records.list(where, limit=1):
+        return request
+    if has_content and store.keywords.known(store.keywords.analyzer.query(rest), where):
+        return request
+    note = f"the query asks only about a time: what is of {period} is listed, newest first"
+    written, notes = request.written or request.text, (*request.notes, note)
+    return replace(request, text="", where=where, written=written, prefixes=(), period=None, notes=notes)
+
+
+def asks_nothing(request: SearchRequest, store: Store) -> bool:
+    """Whether a query has only stop words, such as "who am I?": then no record can be likely to answer it."""
+    where = request.where
+    if where.phrases or where.required or request.prefixes:
+        return False
+    words = re.findall(r"\w+", request.text.lower())
+    return are_stopwords(words) and store.keywords.analyzer.has_only_stopwords(request.text)
+
+
 def _read(text: str, where: Filter, *, plain: bool, may_choose_user: bool) -> SearchRequest:
     if not isinstance(text, str):
         raise UsageError(f"a query must be text, not {type(text).__name__}", hint='search("…")')
@@ -80,7 +113,7 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
     applied: int = 0
     has_field: bool = False
-    _categories: tuple[str, ...] = ()
+    _chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def read(self, part: QueryPart) -> None:
         """Narrow the filter, or add words to search for."""
@@ -112,20 +145,29 @@ class _Reader:
         where, value = self.where, part.value
         match part.name:
             case "tag":
-                self.where = replace(where, tags=(*where.tags, value))
+                self.where = replace(where, tags=(*where.tags, value.removeprefix("#") or value))
             case "path" if where.path is not None:
                 return "a path is chosen already"
             case "path":
                 self.where = replace(where, path=value)
-            case "category" if where.categories != self._categories:
-                return "a category is chosen already"
             case "category":
-                self._categories = (*self._categories, value)
-                self.where = replace(where, categories=self._categories)
+                return self._choose_any("categories", part)
+            case "kind":
+                return self._choose_any("kinds", part) if value in KINDS else f"the kinds are {', '.join(KINDS)}"
             case "user":
                 return self._choose_user(value)
             case _:
                 return self._limit_time(part)
+        return ""
+
+    def _choose_any(self, column: str, part: QueryPart) -> str:
+        """Admit one more category or kind, unless some were chosen beside the query."""
+        chosen = self._chosen.get(column, ())
+        if getattr(self.where, column) != chosen:
+            return f"a {part.name} is chosen already"
+        self._chosen[column] = (*chosen, part.value)
+        values: dict[str, Any] = {column: self._chosen[column]}
+        self.where = replace(self.where, **values)
         return ""
 
     def _choose_user(self, user: str) -> str:
@@ -142,7 +184,7 @@ class _Reader:
             at = parse_time(part.value)
         except UsageError as error:
             return f"{error.message} ({error.hint})"
-        if at is not None and part.name == "since":
+        if at is not None and part.name in ("since", "after"):
             self.where = replace(self.where, since=max(at, self.where.since or at))
         elif at is not None:
             self.where = replace(self.where, until=min(at, self.where.until or at))

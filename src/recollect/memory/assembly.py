@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
 from recollect.dataclass import dataclass
 from recollect.disk import at_home
-from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, UsageError
-from recollect.memory.asking import SearchRequest
+from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, Unreachable, UsageError
+from recollect.memory.asking import SearchRequest, as_list, asks_nothing
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
 from recollect.models.embedders import is_self_contained
@@ -26,7 +26,7 @@ from recollect.models.rerankers import RERANKERS, WIDTH, is_ready, passage
 from recollect.options import FILTERS, SEARCH, described
 from recollect.pipeline import Pipeline, described_error
 from recollect.sources.local import HydeSource, KeywordSource, ListSource, Spelling, VectorSource
-from recollect.stages import Rerank, RerankScores, order
+from recollect.stages import REORDERING, Rerank, RerankScores, order
 from recollect.stores import exists, open_store
 from recollect.types import ExternalQuery, Notes, Query, Record, Reranker, Scope, Source, Store, Work
 from recollect.types.protocols import ExternalSystem
@@ -70,6 +70,12 @@ def assemble(
     memory: Memory, request: SearchRequest, search: SearchOptions, work: Work | None
 ) -> tuple[Pipeline, Query]:
     """The query of a request, and the pipeline that answers it."""
+    # The store is read in the name of the scope: a database with row-level security then enforces it.
+    store = memory.store.within(request.where.scope)
+    unlikely = False
+    with contextlib.suppress(Unreachable):  # the pipeline searches what can be reached
+        request = request if search.plain else as_list(request, store)
+        unlikely = asks_nothing(request, store)
     where = request.where
     if request.has_only_fields:  # there is nothing to be confident about
         search = replace(search, min_confidence=0.0, rerank=False)
@@ -77,10 +83,8 @@ def assemble(
     weights = search.weights() | {source.name: source.weight for source in memory.settings.sources}
     query = Query(
         request.text, search.limit, search.fetch_k, where, search, deadline, work, weights, request.written,
-        request.prefixes, request.period, request.notes,
+        request.prefixes, request.period, request.notes, unlikely,
     )  # fmt: skip
-    # The store is read in the name of the scope: a database with row-level security then enforces it.
-    store = memory.store.within(where.scope)
     embeddings = memory.embeddings.within(store.spaces, memory.caller)
     sources, absent = _sources(memory, store, embeddings, search)
     if request.has_only_fields:
@@ -92,6 +96,8 @@ def assemble(
         RERANKERS.check(search.rerank_model.partition(":")[0])
         rerank = Rerank(partial(memory.rerankers.scores, search.rerank_model), search.rerank_head)
     stages = order(embeddings.vectors, store.files.states, rerank)
+    if request.has_only_fields:  # newest first
+        stages = tuple(stage for stage in stages if stage[0] not in REORDERING)
     if memory.caller is not None:
         from recollect.sources.external import Screened
 

@@ -186,14 +186,19 @@ class Writer(Naming):
             self.announce(warning)
         return keys
 
-    @retried
     def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
         """Undo the last change to a record: `add`, `update`, `supersede` or `forget`. A purge cannot be undone.
 
         An undo goes one change further back than the one before it, and brings a forgotten record back, whatever forgot
-        it. With `seq`, a number from its history, the change is undone only if it is still the last one. Returns the
-        action that was undone and the record as it is now, or None if it is forgotten.
+        it. A record that was forgotten because it had been made for a supersession supersedes the old one again. With
+        `seq`, a number from its history, the change is undone only if it is still the last one. Returns the action that
+        was undone and the record as it is now, or None if it is forgotten.
         """
+        return self.undo_details(record_id, seq=seq)[:2]
+
+    @retried
+    def undo_details(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None, list[str]]:
+        """Undo the last change to a record, as `undo` does, and also return the ids of the records that this forgot."""
         key, records = self.resolve(record_id), self.store.records
         events = self._events(key) if self._knows(key) else []
         if not events:
@@ -210,10 +215,11 @@ class Writer(Naming):
             if seq != (target.seq if self.caller is None else numbers.get(target.seq)):
                 raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
         mark = MarkUndo(key, target.seq, self.provenance)
-        changes = [change for change in self._reversal(target) if change != mark]
-        self._store([[ExpectUnchanged(key, events[-1].seq), *changes, mark]])
+        changes = self._reversal(target)
+        self._store([[ExpectUnchanged(key, events[-1].seq), *changes, *([] if mark in changes else [mark])]])
         action = "supersede" if target.action == "supersedes" else target.action
-        return action, next(iter(records.get([key])), None)
+        forgotten = [change.id for change in changes if isinstance(change, Forget)]
+        return action, next(iter(records.get([key])), None), forgotten
 
     def history(self, record_id: str) -> list[Event]:
         """Return every change to a record, oldest first, also of a forgotten one.
@@ -328,7 +334,7 @@ class Writer(Naming):
             case "update":
                 return [Put(replace(self._alive(key), **values_before(last)), any_writer=True, writer=self.provenance)]
             case "forget":
-                return [Restore(key, self._limit)]
+                return [Restore(key, self._limit), MarkUndo(key, last.seq, self.provenance), *self._again(last)]
             case "supersede":
                 return self._unsuperseded(key, str(last.detail["by"]), last.seq)
             case "supersedes":
@@ -338,6 +344,20 @@ class Writer(Naming):
                     return self._unsuperseded(old, key, event.seq)
         raise UsageError(f"the last change to {key!r} ({last.action}) cannot be undone", hint="see its history")
 
+    def _again(self, forget: Event) -> list[Change]:
+        """The supersession whose undo forgot a record, to be made again with it, if the old record is still current."""
+        key, events = forget.id, {event.seq: event for event in self._events(forget.id)}
+        undo = next((event for seq, event in events.items() if seq > forget.seq), forget)
+        undone = events.get(undo.detail.get("undoes", 0), forget)
+        if undone.action != "supersedes":
+            return []
+        old = next(iter(self.store.records.get([str(undone.detail["id"])])), None)
+        if old is None or old.superseded_by is not None or not (self._limit is None or self._limit.owns(old.scope)):
+            return []
+        history = self.store.records.history(old.id)
+        since = [event.detail["from"] for event in history if event.detail.get("by") == key and "from" in event.detail]
+        return [Supersede(old.id, key, parse_time(since[-1] if since else None), made=True, writer=self.provenance)]
+
     def _unsuperseded(self, old: str, new: str, seq: int) -> list[Change]:
         """Restore the old record, and forget the new one if it was made only to supersede it."""
         limit = self._limit
@@ -346,7 +366,8 @@ class Writer(Naming):
         changes: list[Change] = [Restore(old, limit), MarkUndo(old, seq, self.provenance)]
         events = self._events(new)
         standing = _standing(events)
-        made = [event.action for event in standing] == ["add", "supersedes"] and bool(standing[-1].detail.get("made"))
+        first, *others = [event.action for event in standing] or [""]
+        made = (first, *set(others)) == ("add", "supersedes") and bool(standing[-1].detail.get("made"))
         if made and (limit is None or limit.owns(self._alive(new).scope)):
             forget = Forget(new, writer=self.provenance), MarkUndo(new, standing[-1].seq, self.provenance)
             return [ExpectUnchanged(new, events[-1].seq), *changes, *forget]

@@ -276,12 +276,16 @@ def _wording_obstacles(record: Record, where: Filter, analyzer: Analyzer) -> Ite
         yield Verdict("without", f"it contains {wording!r}, which the query excludes", {"plain": True})
 
 
-_STAGES = {"user": "scope", "before": "until"}  # fields of a query → the obstacles that they make, if the names differ
+# Fields of a query → the obstacles that they make, if the names differ
+_STAGES = {"user": "scope", "before": "until", "after": "since"}
 
 
 def _is_of_text(stage: str, query: Query) -> bool:
-    """Whether an operator in the text of the query made an obstacle: then only a plain reading removes it."""
-    return any(stage in (part.kind, _STAGES.get(part.name, part.name)) for part in parse(query.written).parts)
+    """Whether an operator or a time in the text of the query made an obstacle: then a plain reading removes it."""
+    parts = parse(query.written).parts
+    if stage in ("since", "until") and not query.text and any(part.kind == "text" for part in parts):
+        return True
+    return any(stage in (part.kind, _STAGES.get(part.name, part.name)) for part in parts)
 
 
 class QueryRun:

@@ -101,7 +101,8 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
     text = fenced("\n".join([*entries, *omitted]) if entries else nothing)
     warnings = answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ())
     left_out = len(answer.results) - len(entries)
-    return Recall(answer.query.text, text, tuple(citations), count_tokens(text), left_out, warnings, answer.closest)
+    query = answer.query.written or answer.query.text
+    return Recall(query, text, tuple(citations), count_tokens(text), left_out, warnings, answer.closest)
 
 
 def _closest(answer: Answer) -> list[str]:

@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any
 
@@ -36,6 +36,7 @@ FILTER_ARGUMENTS = ("where", "scope", *SCOPE_PARTS, *FILTER_NAMES)
 _OTHERS = ("scope", *SCOPE_PARTS, "supersedes")  # arguments of `add` that are not fields of the record
 
 _SPAN = re.compile(r"(\d{1,9})\s*(min|h|d|w|mo|y)", re.ASCII)
+LONGEST_DAY = len("2026-03-14")  # a longer text in ISO 8601 has a time
 _MINUTES = {"min": 1, "h": 60, "d": 1_440, "w": 10_080, "mo": 43_200, "y": 525_600}
 
 
@@ -137,8 +138,8 @@ def _scope(*names: str | None) -> Scope:
 def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime | None:
     """A time from ISO 8601 (`2026-03-14T15:09Z`), a span (`2w`, `36h`) or words (`last week`, `Friday`).
 
-    A span is before now and a weekday is the last one; if `ahead`, they are after now. Words that name a day, a week or
-    a month stand for its beginning.
+    A span is before now and a weekday is the last one; if `ahead`, they are after now. A day, a week or a month stands
+    for its beginning; if `ahead`, a day stands for its end.
     """
     if value is None:
         return None
@@ -155,13 +156,16 @@ def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime
 def _moment(text: str, *, ahead: bool) -> datetime:
     """A time in ISO 8601 or in words; ValueError if it is neither."""
     try:
-        return datetime.fromisoformat(text.strip())
+        at = datetime.fromisoformat(text.strip())
+        is_day = len(text.strip()) <= LONGEST_DAY
+        return at + timedelta(days=1) if ahead and is_day and at.date() < date.max else at
     except ValueError:
         from recollect.dates import read_period
 
         if (period := read_period(text, now(), ahead=ahead)) is None:
             raise
-        return period.end if ahead and period.start <= now() else period.start  # "this week" expires at its end
+        is_day = period.end - period.start == timedelta(days=1)
+        return period.end if ahead and (is_day or period.start <= now()) else period.start  # "this week": its end
 
 
 def parse_span(text: str) -> timedelta:
@@ -244,8 +248,9 @@ FIELDS: tuple[Option, ...] = (  # the fields that flags, HTTP and MCP set, besid
     ),
     Option(None, "When it happened, if not now.", "happened_at", datetime | None, metavar="TIME"),
     Option(
-        None, "When searches stop finding it: 2026-03-14, or a span from now: 36h, 2w.", "expires_at", datetime | None,
-        places=_EVERYWHERE, metavar="TIME", flag_help="When it expires; searches do not find it after that.",
+        None, "When searches stop finding it: after 2026-03-14, or a span from now: 36h, 2w.", "expires_at",
+        datetime | None, places=_EVERYWHERE, metavar="TIME",
+        flag_help="When it expires; searches do not find it after that.",
     ),
     Option(None, "Where it comes from.", "source", str | None),
 )  # fmt: skip

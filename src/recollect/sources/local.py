@@ -74,7 +74,7 @@ class Spelling:
 
     def nearby(self, query: Query, unknown: Collection[str] | None = None) -> Nearby:
         """The terms nearby a query. `unknown` are its terms that no visible record has, if the caller knows them."""
-        asked = (query.text, query.filter, query.prefixes)
+        asked = (query.words, query.filter, query.prefixes)
         with self._lock:
             if self._nearby is None or self._nearby[0] != asked:
                 self._nearby = asked, self._find(query, unknown)
@@ -91,11 +91,11 @@ class Spelling:
             return index.vocabulary(prefix, query.filter)
 
         if unknown is None and typos:
-            unknown = set(terms := analyzer.query(query.text)).difference(known(terms))
+            unknown = set(terms := analyzer.query(query.words)).difference(known(terms))
         if not query.prefixes and not (unknown and typos):
             return NOTHING
         prefixed = begin_with(query.prefixes, analyzer, known, vocabulary) if query.prefixes else {}
-        words = words_of(query.text, unknown, analyzer) if unknown and typos else {}
+        words = words_of(query.words, unknown, analyzer) if unknown and typos else {}
         for prefix in query.prefixes if prefixed else ():
             words.pop(prefix.lower(), None)
         misspelled = expand(words, analyzer, known, vocabulary)
@@ -136,7 +136,7 @@ class KeywordSource:
 
     def search(self, query: Query) -> RankedList:
         analyzer = self.index.analyzer
-        terms = analyzer.query(query.text)
+        terms = analyzer.query(query.words)
         if not terms:
             return RankedList(self.name, warnings=("the query has no words to look for",))
         ranked = self.index.search(terms, query.filter, query.depth)
@@ -204,7 +204,7 @@ class VectorSource:
         ranked, texts = _nearest(serving, serving.embedder.query(corrected.text), corrected)
         legibility = _legibility(serving, corrected, texts)
         warnings += _secret_warning(query, leaves=_is_remote(serving))
-        if legibility < READABLE:
+        if legibility < READABLE and not query.unlikely:
             warnings += (f"{serving.embedder.name} does not read this query well; meaning counts less",)
         if share < TRUSTED and not METHODS[query.ranking.fusion].by_trust:
             share = 0.0  # methods that do not read the trust leave out what has none
@@ -373,7 +373,7 @@ def _embed_head(serving: ActiveSpace, query: Query, keywords: KeywordIndex) -> b
     if query.deadline is not None or not _catching_up.acquire(blocking=False):
         return False
     try:
-        terms = keywords.analyzer.query(query.text)
+        terms = keywords.analyzer.query(query.words)
         best = keywords.search(terms, query.filter, CATCH_UP_HEAD).entries if terms else ()
         passages = list(dict.fromkeys(hit.record.passage for hit in best))
         known = serving.index.known(passages)

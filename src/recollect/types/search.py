@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -56,7 +57,8 @@ class Query:
     `time.monotonic`) the answer is made of what has arrived. When the limits of `work` are reached, an error is raised.
     If the query has operators (`querylang`), `text` is what is left to search for, and `written` the whole query as the
     user wrote it; `notes` say what was read as plain text. Words that begin with one of the `prefixes` match, too.
-    Records of the `period` that the text names are favoured.
+    Records of the `period` that the text names are favoured. If the query has only stop words, every result is
+    `unlikely`.
     """
 
     text: str
@@ -71,11 +73,18 @@ class Query:
     prefixes: tuple[str, ...] = ()
     period: Period | None = None
     notes: tuple[str, ...] = ()
+    unlikely: bool = False
 
     def check(self) -> None:
         """Raise an error if the request was cancelled or took too long."""
         if self.work is not None:
             self.work.check()
+
+    @property
+    def words(self) -> str:
+        """The text to search for by words: without those of a time such as "last week", if others are left."""
+        rest = self.period.rest_of(self.text) if self.period and self.period.is_relative else self.text
+        return rest if re.search(r"\w", rest) else self.text
 
     @property
     def depth(self) -> int:

@@ -258,11 +258,11 @@ def supersede(body: inputs.Supersession, asker: Writes) -> Json:
     return _changed(memory, memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
 
 
-@router.post("/v1/undo", **documented(model("Undone", undone=str, record=StoredRecord | None)))
+@router.post("/v1/undo", **documented(model("Undone", undone=str, record=StoredRecord | None, forgotten=list[str])))
 def undo(body: inputs.Undoing, asker: Writes) -> Json:
     """Undo the last change to a record: that it was added, edited, superseded or forgotten."""
-    undone, record = _in_scope(asker, body.scope).undo(body.id, seq=body.seq)
-    return Json({"undone": undone, "record": record_dict(record) if record else None})
+    undone, record, forgotten = _in_scope(asker, body.scope).undo_details(body.id, seq=body.seq)
+    return Json({"undone": undone, "record": record_dict(record) if record else None, "forgotten": forgotten})
 
 
 _HISTORY = model("HistoryAnswer", id=str, events=list[Event], chain=list[str])
