@@ -52,6 +52,18 @@ def test_sections_begin_new_chunks_with_their_headings():
     assert all("Top" not in chunk.headings for chunk in note.chunks)
 
 
+def test_chunk_of_several_sections_has_the_headings_of_all():
+    """The heading of its first section is not that of the others; of a section that began before, it stays."""
+    (chunk,) = read_markdown("# Yusuf\n\n## 3 May\n\nTalked.\n\n## 5 May\n\nRaise approved.\n", "n").chunks
+    assert chunk.headings == ()
+    (chunk,) = read_markdown("## Lease\n\n### Notice\n\nMonths.\n\n### Pets\n\nNo dogs.\n", "n").chunks
+    assert chunk.headings == ("Lease",)
+    text = f"# T\n\n## A\n\n{'word ' * 380}\n\n{'More words. ' * 20}\n\n## B\n\nIts text.\n"
+    _, chunk = read_markdown(text, "n").chunks
+    assert "## B" in chunk.text
+    assert chunk.headings == ("A",)
+
+
 def test_broken_front_matter_is_text():
     """Not YAML, not a mapping, or without an end."""
     for head in ("---\n: : [\n---\n", "---\n- a\n- b\n---\n", "---\ntags: [x]\n"):

@@ -358,8 +358,21 @@ def pack(units: Sequence[Unit]) -> Iterator[Chunk]:
         if text.strip():
             lines = split_lines(text)
             first, last = units[start].lines[0] + _blank(lines), units[end - 1].lines[1] - _blank(lines[::-1])
-            yield Chunk(units[start].headings, text.strip("\r\n"), (first, last))
+            yield Chunk(_shared(units[start:end]), text.strip("\r\n"), (first, last))
         start = end
+
+
+def _shared(units: Sequence[Unit]) -> tuple[str, ...]:
+    """The headings that all units are below, and those that the first one is below but does not contain.
+
+    A chunk of several sections has not the title of the first one; one that begins within a section has its title.
+    """
+    first = units[0]
+    same = [set(column) == {column[0]} for column in zip(*(unit.headings for unit in units), strict=False)]
+    shared = (*same, False).index(False)
+    return tuple(
+        words for at, words in enumerate(first.headings) if at < shared or words.removesuffix("…") not in first.text
+    )
 
 
 def _cut(units: Sequence[Unit], sizes: Sequence[int], start: int) -> int:
