@@ -22,6 +22,7 @@ from recollect.ranking import TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, Hit, KeywordIndex, Query, RankedList, Record, Records, Vector
 
+EMPTY, NO_WORDS = "the query is empty", "the query has no words to look for"
 COVERED = 0.2
 """Share of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
 
@@ -137,7 +138,7 @@ class KeywordSource:
         analyzer = self.index.analyzer
         terms = analyzer.query(query.text)
         if not terms:
-            return RankedList(self.name, warnings=("the query has no words to look for",))
+            return RankedList(self.name, warnings=(NO_WORDS if query.text.strip() else EMPTY,))
         ranked = self.index.search(terms, query.filter, query.depth)
         nearby = self.spelling.nearby(query, ranked.unknown)
         if nearby.weights:
@@ -193,7 +194,7 @@ class VectorSource:
 
     def search(self, query: Query) -> RankedList:
         if not query.text.strip():
-            return RankedList(self.name, warnings=("the query is empty",))
+            return RankedList(self.name, warnings=(EMPTY,))
         serving = self.serving(query.deadline)
         lag, share, warnings = _catch_up(serving, query, self.spelling.index if self.spelling else None)
         read_as = self._corrected(query, serving)
@@ -252,7 +253,7 @@ class HydeSource:
 
     def search(self, query: Query) -> RankedList:
         if not query.text.strip():
-            return RankedList(self.name, warnings=("the query is empty",))
+            return RankedList(self.name, warnings=(EMPTY,))
         serving = self.serving(query.deadline)
         warnings = _secret_warning(query, leaves=self.remote or _is_remote(serving))
         try:
