@@ -180,6 +180,7 @@ def test_properties_that_tell_about_the_note_are_searched():
 "full name": Priya Rao   # since 2020
 birthday: 1984-03-12
 time: 1:30
+position: Head of finance
 "likes":
   - chess
   - 茶
@@ -201,7 +202,8 @@ address: {street: Mill}
 ---
 """
     (chunk,) = read_markdown(f"{top}\nWords.\n", "Priya").chunks
-    expected = ["full name: Priya Rao", "birthday: 1984-03-12", "time: 1:30", "likes: chess, 茶"]
+    expected = ["full name: Priya Rao", "birthday: 1984-03-12", "time: 1:30", "position: Head of finance"]
+    expected += ["likes: chess, 茶"]
     assert [line for line in chunk.text.split("\n") if line] == [*expected, "summary: In two lines.", "Words."]
     many = "".join(f"property{n}: {'very ' * n}long\n" for n in range(60))
     chunk, *_ = read_markdown(f"---\n{many}---\n{'Words. ' * 150}\n\nMore.\n", "n").chunks

@@ -14,9 +14,9 @@ MAX_FRONT_MATTER = 64 * 1024
 MAX_PROPERTY = MAX_CONTEXT // 2  # tokens of one property; all of a note have MAX_CONTEXT
 ALIASES = ("aliases", "alias")
 NOT_SEARCHED = re.compile(
-    r"title|tags?|categor(y|ies)|date|valid_(from|until)|"  # these are fields of the records
+    r"title|tags|category|date|valid_(from|until)|"  # these are fields of the records
     r"(date |last )?(created|modified|updated)([ _-]?(at|on|time))?|(u?u|gu)?id|hash|checksum|slug|permalink|"
-    r"publish|draft|css-?class(es)?|banner.*|cover|image|icon|thumbnail|sticker|layout|template|position|"
+    r"publish|draft|css-?class(es)?|banner.*|cover|image|icon|thumbnail|sticker|layout|template|"
     r"sidebar.*|(kanban|excalidraw|obsidian|linter|dg|sr)-.*",
     re.IGNORECASE,
 )
