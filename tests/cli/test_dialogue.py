@@ -34,6 +34,10 @@ def test_import_search_and_read(run):
     assert out.startswith("The spare key\n")
     assert out.index("under the blue pot") < out.index("I moved it to the shed")
     assert run("conversation", "1")[1] == out  # the first result of the last search
+    _, out, _ = run("conversation", "-n", "3")
+    assert [line.split(".")[0] for line in out.splitlines()] == ["1", "2", "3"]
+    key = out.splitlines()[1].split()[1]
+    assert run("conversation", "2")[1] == run("conversation", key)[1]
 
 
 def test_json_has_the_same(run):

@@ -32,6 +32,24 @@ def test_markdown_becomes_plain_text(markdown: str, words: str) -> None:
     assert terminal.without_markdown(markdown) == words
 
 
+def test_lines_of_a_list_fit_on_the_terminal(run, monkeypatch) -> None:
+    """A Chinese character takes two columns, a combining mark none."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert terminal.columns("tea 茶 e\u0301") == 8
+    for text in ("我们在湖边看到一只苍鹭" * 9, "a heron by the lake " * 9, "茶 and heron " * 20):
+        run("add", text, "--origin", "agent")
+    lines = run("list").out.splitlines()
+    assert len(lines) == 3
+    assert all(70 <= terminal.columns(line) <= 80 for line in lines), lines
+
+
+def test_empty_query_has_one_note(run) -> None:
+    """Every source has nothing to look for, for the same reason."""
+    run("add", "A heron by the lake.")
+    (note,) = [line for line in run("search", "").err.splitlines() if "query" in line]
+    assert note == "note: the query is empty"
+
+
 def test_json_is_made_only_for_a_program(run, monkeypatch) -> None:
     """A search for a person does not compute the document that `--json` prints."""
     from recollect.memory import shapes

@@ -319,6 +319,20 @@ def test_masked_set_lacks_the_words_of_its_questions(sample, tmp_path):
         make_set(sample, tmp_path / "masked", SetOptions(update=True))
 
 
+def test_masked_note_lacks_its_aliases_and_properties_make_no_sentences(memory, notes):
+    """The other properties stay."""
+    top = "---\naliases: [The black heap]\nremark: It was built by my uncle in one summer\n---\n"
+    (notes / "compost.md").write_text(f"{top}{COMPOST}", encoding="utf-8")
+    memory.index(notes)
+    visible = VisibleRecords(memory, {})
+    made = QuestionMaker(visible.vocabulary)(visible.listed, visible.aliases)
+    (alias,) = [question for question in made if question.text == "The black heap"]
+    assert not any("uncle" in question.text for question in made)
+    (record,) = MaskedRecords(visible.listed).without(alias)
+    assert "black heap" not in record.text
+    assert record.text.startswith("remark: It was built")
+
+
 def test_masking_leaves_enough_text(memory):
     """A fact of one sentence cannot lose it."""
     fact = memory.add("Doctor Brandt moved her practice to Linden street.")

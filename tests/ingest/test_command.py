@@ -50,6 +50,21 @@ def test_dry_run_names_every_file_and_stores_none(notes: Path, capsys: pytest.Ca
     assert main(["search", "walrus"]) == 1
 
 
+def test_file_that_is_too_large_is_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A named file that is skipped is exit code 1; beside one that is indexed, or in a folder, it is 0."""
+    for name, size in (("novel.txt", 3 * 2**20), ("good.txt", 9)):
+        (tmp_path / name).write_text("x" * size)
+    for flags in ((), ("--json",), ("--dry-run",)):
+        assert main(["index", "novel.txt", *flags]) == 1
+    assert "novel.txt: larger than 2 MiB; split it into smaller files\n" in capsys.readouterr().err
+    assert main(["why-not", "x", "novel.txt"]) == 0
+    out = capsys.readouterr().out
+    assert "split it into smaller files" in out
+    assert "recollect index" not in out
+    assert main(["index", "novel.txt", "good.txt"]) == 0
+    assert main(["index", str(tmp_path), "--force"]) == 0
+
+
 def test_reasons_are_listed_once_and_then_counted(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A hundred empty files do not fill the screen."""
     for number in range(100):

@@ -58,7 +58,19 @@ def test_escapes_in_the_front_matter_are_stored(memory, notes):
     (notes / "rocket.md").write_text(f"{head}It flies.\n", encoding="utf-8")
     memory.index(notes)
     texts = {record.text: record.title for record in memory.list(path="rocket.md")}
-    assert texts == {'aliases: ["\ufffd half", "a\ufffdb"]': "🚀 Rocket", "It flies.": "🚀 Rocket"}
+    assert texts == {'aliases: ["\ufffd half", "a\ufffdb"]\n\n\nIt flies.': "🚀 Rocket"}
+
+
+def test_properties_and_aliases_find_the_note(memory, notes):
+    """A question for a property, or by another name, is answered with the text of the note and its properties."""
+    (notes / "Priya.md").write_text("---\nrole: CFO\nbirthday: 1984-03-12\n---\nPriya joined 2022 from Zalando.\n")
+    (notes / "Tom Becker.md").write_text('---\naliases: ["Tommy", "TB"]\n---\nKids: Mila (6), Jonas (3)\n')
+    memory.index(notes)
+    (result,) = memory.search("who is the CFO?", sources=["keyword"]).results
+    assert "Zalando" in result.record.text
+    assert memory.search("Priya's birthday", sources=["keyword"]).results[0].record.text.startswith("role: CFO")
+    text = memory.recall("Tommy's kids", sources=["keyword"]).text
+    assert "Mila (6)" in text.partition("\n[2]")[0]
 
 
 def test_period_in_the_front_matter_is_that_of_the_chunks(memory, notes):

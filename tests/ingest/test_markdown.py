@@ -3,7 +3,8 @@ import gc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.ingest.documents import MAX_TOKENS, read_markdown, tokens
+from recollect.ingest.documents import MAX_TOKENS, read_markdown
+from recollect.ingest.lengths import tokens
 
 NOTE = """---
 tags: [garden, "2026"]
@@ -49,6 +50,18 @@ def test_sections_begin_new_chunks_with_their_headings():
     note = read_markdown(text, "file")
     assert [chunk.headings[0] for chunk in note.chunks] == ["Part 0", "Part 1", "Part 2"]
     assert all("Top" not in chunk.headings for chunk in note.chunks)
+
+
+def test_chunk_of_several_sections_has_the_headings_of_all():
+    """The heading of its first section is not that of the others; of a section that began before, it stays."""
+    (chunk,) = read_markdown("# Yusuf\n\n## 3 May\n\nTalked.\n\n## 5 May\n\nRaise approved.\n", "n").chunks
+    assert chunk.headings == ()
+    (chunk,) = read_markdown("## Lease\n\n### Notice\n\nMonths.\n\n### Pets\n\nNo dogs.\n", "n").chunks
+    assert chunk.headings == ("Lease",)
+    text = f"# T\n\n## A\n\n{'word ' * 380}\n\n{'More words. ' * 20}\n\n## B\n\nIts text.\n"
+    _, chunk = read_markdown(text, "n").chunks
+    assert "## B" in chunk.text
+    assert chunk.headings == ("A",)
 
 
 def test_broken_front_matter_is_text():
@@ -141,18 +154,60 @@ def test_reading_leaves_nothing_to_the_garbage_collector():
         gc.enable()
 
 
-def test_aliases_and_links_of_the_front_matter_are_a_chunk():
-    """Its lines are those of the file; other properties are metadata only, and no list of aliases is an error."""
+def test_aliases_and_properties_are_above_the_first_passage():
+    """The lines keep their numbers; a note without a place for them has a chunk of them; bad aliases are no error."""
     top = "---\ntitle: Heron\naliases:\n  - Grey bird\n  - 7\ncolour: grey\nup: '[[Birds]]'\n---\n"
-    names, text = read_markdown(f"{top}It wades.\n", "file").chunks
-    assert (names.text, names.lines) == ('aliases: ["Grey bird", "7"]\n\n\n\nup: \'[[Birds]]\'', (3, 7))
-    assert (names.place, names.headings) == ("front matter", ())
-    assert (text.text, text.lines, text.place) == ("It wades.", (9, 9), None)
+    (chunk,) = read_markdown(f"{top}# Heron\n\nIt wades.\n", "file").chunks
+    above = 'aliases: ["Grey bird", "7"]\n\n\ncolour: grey\nup: \'[[Birds]]\''
+    assert (chunk.text, chunk.lines, chunk.place) == (f"{above}\n\n\n\nIt wades.", (3, 11), None)
+    names, text = read_markdown(f"{top}- [place] @2026-02-27 The mill.\n", "file").chunks
+    assert (names.text, names.lines, names.place) == (above, (3, 7), "front matter")
+    assert text.text == "- [place] @2026-02-27 The mill."
+    (names,) = read_markdown(top, "file").chunks
+    assert (names.text, names.place) == (above, "front matter")
     for value in ("", "[]", "{a: b}", "[[a], {b: c}]", "null"):
         assert len(read_markdown(f"---\naliases: {value}\n---\nIt wades.\n", "file").chunks) == 1
     assert len(read_markdown("---\naliases: [\n---\nIt wades.\n", "file").chunks) == 1
-    many = read_markdown(f"---\naliases: {[f'name {n}' for n in range(5000)]}\n---\nIt wades.\n", "file").chunks
-    assert all(tokens(chunk.text) <= MAX_TOKENS for chunk in many)
+    long = f"---\naliases: {[f'name {n}' for n in range(5000)]}\nrole: CFO\n---\nIt wades.\n"
+    *many, text = read_markdown(long, "file").chunks
+    assert all(tokens(chunk.text) <= MAX_TOKENS and chunk.place == "front matter" for chunk in many)
+    assert text.text == "role: CFO\n\nIt wades."
+
+
+def test_properties_that_tell_about_the_note_are_searched():
+    """As they are written, in few tokens; without what is meant for a program or read already."""
+    top = """---
+"full name": Priya Rao   # since 2020
+birthday: 1984-03-12
+time: 1:30
+position: Head of finance
+"likes":
+  - chess
+  - 茶
+summary: >
+  In two
+  lines.
+empty:
+tags: [person]
+created: 2026-01-01
+cssclasses: [wide]
+publish: true
+active: true
+kanban-plugin: board
+uid: 4711
+ratings: [1, 2, 3]
+site: https://x.example/a
+sha: d41d8cd98f00b204e9800998ecf8427e
+address: {street: Mill}
+---
+"""
+    (chunk,) = read_markdown(f"{top}\nWords.\n", "Priya").chunks
+    expected = ["full name: Priya Rao", "birthday: 1984-03-12", "time: 1:30", "position: Head of finance"]
+    expected += ["likes: chess, 茶"]
+    assert [line for line in chunk.text.split("\n") if line] == [*expected, "summary: In two lines.", "Words."]
+    many = "".join(f"property{n}: {'very ' * n}long\n" for n in range(60))
+    chunk, *_ = read_markdown(f"---\n{many}---\n{'Words. ' * 150}\n\nMore.\n", "n").chunks
+    assert tokens(chunk.text.partition("Words.")[0]) <= 64
 
 
 def test_observation_with_a_period_is_a_chunk():

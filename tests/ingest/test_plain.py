@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import ROOT
 
-from recollect.ingest.documents import MAX_TOKENS, read_plain, split_lines, tokens
+from recollect.ingest.documents import MAX_TOKENS, read_plain, split_lines
+from recollect.ingest.lengths import tokens
 
 WORDS = "one two three four five six seven eight nine ten " * 12
 

@@ -57,7 +57,7 @@ def record_named(memory: Memory, name: str, *, for_good: bool = False) -> str:
         return ids[int(name) - 1]
     error = UnknownRecord(name)
     results = f"the last answer of this scope has {len(ids)}" if ids else "this scope has no last answer"
-    error.hint = f"a number means a result of the last search, recall or list, and {results}"
+    error.hint = f"a number means a result of the last search, recall, list or conversation, and {results}"
     raise error
 
 

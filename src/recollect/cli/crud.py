@@ -22,13 +22,14 @@ from recollect.memory.shapes import event_dict, name_of, record_dict, record_dic
 from recollect.memory.validation import FIELDS, make_filter
 from recollect.options import ORIGINS
 from recollect.types import Record, now
-from recollect.types.records import first_words, short_id, short_ids
+from recollect.types.records import short_id, short_ids
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
     from recollect.memory.callers import Rollback
 
 _FIELDS = ("text", *(option.name for option in FIELDS), "origin", "author")
+LEAST_COLUMNS = 20  # of a text in a list, however narrow the terminal is
 _FIRST = 10  # records that the preview of a rollback shows
 
 _record_id = click.argument("record_id", metavar="ID")
@@ -313,11 +314,12 @@ def _print_listing(records: Sequence[Record], *, numbered: bool = False) -> None
     longest, digits = max(map(len, short.values()), default=0), len(str(len(records)))
     for number, record in enumerate(records, 1):
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
-        line = plain_text(first_words(words, terminal.width() - 24))
         place = f"{number:>{digits}}. " if numbered else ""
         key = place + click.style(short[record.id].ljust(longest), fg="cyan")
-        origin = "" if record.origin in ("user", "file") else dim(f"  {record.origin}")
-        echo(f"{key}  {dim(_time(record.time)[:10])}  {line}{origin}")
+        origin = "" if record.origin in ("user", "file") else f"  {record.origin}"
+        room = terminal.width() - len(place) - longest - len("  2026-11-18  ") - len(origin)
+        line = plain_text(terminal.fitting(words, max(LEAST_COLUMNS, room)))
+        echo(f"{key}  {dim(_time(record.time)[:10])}  {line}{dim(origin)}")
 
 
 def _time(at: datetime | None) -> str:

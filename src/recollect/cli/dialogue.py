@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recollect.cli.answers import record_named
+from recollect.cli.answers import record_named, save_answer
 from recollect.cli.flags import command, flags, open_memory
 from recollect.cli.ingestion import compute_vectors
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
@@ -123,7 +123,8 @@ def _print_memos(report: MemoReport) -> None:
 def conversation(key: str | None, limit: int, as_json: bool, **options: Any) -> int:
     """Read the conversation ID from beginning to end; without ID, list the newest conversations.
 
-    ID is the id of the conversation or its first characters, or names a turn: the id or the number of a result.
+    ID is the id of the conversation or its first characters, or names a turn: the id or the number of a result. After a
+    list, a number is that of a conversation.
     """
     with open_memory(options, reads=True) as memory:
         if key is not None:
@@ -131,7 +132,12 @@ def conversation(key: str | None, limit: int, as_json: bool, **options: Any) -> 
             emit(as_json, whole.as_dict, lambda: _print_conversation(whole))
             return 0
         listed = memory.conversations(limit=limit)
-    rows = [(plain(one.id), f"{one.last:%Y-%m-%d %H:%M}", one.source, plain_text(one.title)) for one in listed]
+        save_answer(memory, [one.id for one in listed])
+    digits = len(str(len(listed)))
+    rows = [
+        (f"{number:>{digits}}.", one.id, f"{one.last:%Y-%m-%d %H:%M}", one.source, plain_text(one.title))
+        for number, one in enumerate(listed, 1)
+    ]
     empty = "no conversations yet; `recollect import-chat` imports them"
     emit(as_json, [one.as_dict() for one in listed], lambda: print_table(rows, empty=empty))
     return 0 if listed else 1

@@ -29,6 +29,7 @@ from recollect.cli.flags import (
 from recollect.cli.terminal import counted, dim, echo, emit, notice, one_line, plain, progress
 from recollect.errors import LlmError, UsageError
 from recollect.ingest import service as services
+from recollect.ingest.discovery import LARGER
 from recollect.ingest.readers import EXTRA
 from recollect.ingest.service import Platform
 from recollect.network.addresses import offline
@@ -74,7 +75,7 @@ def _index_options(options: Mapping[str, Any]) -> dict[str, Any]:
 )  # fmt: skip
 def index(
     paths: tuple[str, ...], dry_run: bool, confirm: bool, wait: bool | None, as_json: bool, **options: Any
-) -> None:
+) -> int:
     """Index each PATH, a folder or a file: notes, source code, PDF, DOCX, HTML, notebooks and mail.
 
     Run it again at any time: it reads only files that changed, and removes files that are gone from the index. Keywords
@@ -93,6 +94,9 @@ def index(
     if tags := options["tags"]:
         owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
     emit(as_json, lambda: dataclasses.asdict(report), lambda: _print_report(report, owner))
+    # Each file that was named was skipped.
+    done = report.added or report.changed or report.moved or report.removed or report.rescoped or report.unchanged
+    return 1 if report.skipped and not done and all(map(os.path.isfile, paths)) else 0
 
 
 def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | None) -> int:
@@ -146,8 +150,9 @@ def _print_report(report: Report, owner: str) -> None:
         if reason.endswith(EXTRA):
             notice(f"skipped {counted(len(paths), 'file')}: {reason}")
             continue
+        advice = "; split it into smaller files" if reason.startswith(LARGER) and ";" not in reason else ""
         for path in paths[:NAMED_FILES]:
-            notice(f"skipped {plain(path)}: {reason}")
+            notice(f"skipped {plain(path)}: {reason}{advice}")
         if len(paths) > NAMED_FILES:
             notice(f"skipped {len(paths) - NAMED_FILES:,} more: {reason}")
     _print_redacted(report.redacted)

@@ -139,9 +139,31 @@ def print_table(rows: Sequence[tuple[str, ...]], empty: str = "") -> None:
     if not rows and empty:
         notice(empty)
     rows = [tuple(map(plain, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        cells = (cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True))
+        echo("  ".join(cells).rstrip())
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes: a Chinese, Japanese or Korean character takes two."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    marks = sum(map(bool, map(unicodedata.combining, text)))
+    return len(text) - marks + sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+
+
+def fitting(text: str, most: int) -> str:
+    """The first words of a text that fit in so many columns."""
+    from recollect.types.records import first_words
+
+    room, line = most, first_words(text, most)
+    while columns(line) > most:
+        room -= 1
+        line = first_words(text, room)
+    return line
 
 
 def width() -> int:

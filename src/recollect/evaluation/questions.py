@@ -13,7 +13,7 @@ from typing import Any
 from recollect.errors import LlmError, UsageError
 from recollect.evaluation import prose
 from recollect.evaluation.prose import Leak, Vocabulary, target_of
-from recollect.ingest.links import aliases_of
+from recollect.ingest.links import aliases_of, front_matter_of
 from recollect.memory import Memory
 from recollect.memory.naming import MOST_LISTED
 from recollect.models.openai import Llm
@@ -172,7 +172,8 @@ class QuestionMaker:
     def _of_sentences(self, record: Record) -> Iterator[SetQuestion]:
         """The best phrase of each sentence, the best first; a fact's begins with its category and tags."""
         target, passage = target_of(record), fold(record.passage)
-        read = prose.sentences(record.text[:MOST_READ])
+        above = len(front_matter_of(record)) if record.kind == "chunk" else 0  # properties are no sentences
+        read = prose.sentences("\n".join(record.text.split("\n")[above:])[:MOST_READ])
         phrases = [(prose.best_phrase(sentence, target, self.vocabulary), sentence) for sentence in read]
         best = sorted(((*phrase, sentence) for phrase, sentence in phrases if phrase), key=lambda row: -row[0])
         fact = record.kind == "fact"

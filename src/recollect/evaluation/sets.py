@@ -19,6 +19,7 @@ from recollect.evaluation.prose import LEAKS, MOST, Leak, leak_table, target_of
 from recollect.evaluation.questions import KINDS, SPLITS, SetQuestion, VisibleRecords
 from recollect.evaluation.recording import Bars
 from recollect.evaluation.results import Json
+from recollect.ingest.links import front_matter_of
 from recollect.memory import Memory
 from recollect.models.openai import open_llm
 from recollect.types import Progress, Record
@@ -254,8 +255,13 @@ class MaskedRecords:
                 whole = removed == [_WORD.findall(record.title.split(" › ")[0])] and len(chunks) > 1
                 changed = {chunk.id: _without_heading(chunk, removed) for chunk in chunks}
                 return None if whole or not self._enough(changed[record.id].text, record) else list(changed.values())
-        # Links and aliases stand elsewhere and ask for a whole file, but here each record is its own document.
-        return [] if len(chunks) == 1 else None
+        # Links and aliases ask for a whole file, but here each record is its own document.
+        if len(chunks) > 1:
+            return None
+        lines = record.text.split("\n")
+        above = [line for line in front_matter_of(record) if not line.startswith("aliases: ")]
+        rest = "\n".join((*above, *lines[len(front_matter_of(record)) :])).strip("\n")
+        return [replace(record, text=rest)] if question.kind == "alias" else []
 
     def leaks(
         self, visible: VisibleRecords, entries: Sequence[tuple[str, str]], progress: Progress | None

@@ -25,6 +25,7 @@ IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later fi
 # path of 4,000 characters, 1.3 s in 2,000 nested folders.
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 128 * 1024, 50_000, 4096
 MAY_HOLD_SECRETS = "may hold secrets"  # the reason for a name or a content that is usual for keys and passwords
+LARGER = "larger than"  # the beginning of the reason for a size
 NOT_UTF8 = "a name that is not UTF-8"
 HEAD = 8 * 1024  # bytes at the start of a file that decide whether it is text
 SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
@@ -289,7 +290,7 @@ def _unfit(name: str, state: os.stat_result) -> str:
     if state.st_size == 0:
         return "empty"
     most = kind.max_bytes if kind else MAX_FILE
-    return f"larger than {most // 1024 // 1024} MiB" if state.st_size > most else ""
+    return f"{LARGER} {most // 1024 // 1024} MiB" if state.st_size > most else ""
 
 
 def _describe_link(path: str, root: Path) -> str:
@@ -394,7 +395,7 @@ def read_regular(path: str | Path, limit: int, refusal: Callable[[bytes], str] =
         reason = refusal(content) if is_regular else "not a file"
         content += b"" if reason else file.read(limit + 1 - len(content))
     if len(content) > limit:
-        reason = "larger than " + (f"{limit // 1024} KiB" if limit < 1024 * 1024 else f"{limit // 1024 // 1024} MiB")
+        reason = f"{LARGER} " + (f"{limit // 1024} KiB" if limit < 1024 * 1024 else f"{limit // 1024 // 1024} MiB")
     if reason:
         raise NotAFile(0, reason, str(path))
     return content, state.st_mtime_ns

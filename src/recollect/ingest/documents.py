@@ -4,37 +4,34 @@ Among equal positions for a cut a hash of the text decides, so that an inserted 
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import datetime
 from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import Any
 
 from recollect.ingest.discovery import decode
+from recollect.ingest.lengths import MAX_CONTEXT, bounded, tokens
 from recollect.ingest.markdown import TopBlock, top_blocks
 from recollect.ingest.periods import Validity, validity
+from recollect.ingest.properties import metadata_text, read_front_matter, searched
 from recollect.ingest.readers import DocumentText, kind_of
 from recollect.ingest.readers.worker import Worker
-from recollect.ranking import well_formed
 from recollect.types.records import FRONT_MATTER, MARKDOWN
 
-RULES = 3
+RULES = 4
 """The version of the rules in this module. It rises with every change that cuts some file in another way; files that
 were cut before stay as they are until `recollect migrate --chunks`."""
 
 PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc", ".tex", ".log", ".textile", ""))
 """Suffixes of texts whose indentation has no meaning; every other file is read as source code."""
 
-ALIASES = ("aliases", "alias")
-MAX_FRONT_MATTER = 64 * 1024
 MAX_CODE_CONTEXT = 3  # lines of context for a chunk of code: the class, the function and the block that contain it
 MIN_TOKENS = 100  # a chunk may end from here on
 MAX_TOKENS = 400  # of a chunk: with its title still below the 512 that small models read
-MAX_CONTEXT = 64  # tokens of context, about a sixth of a chunk: what other systems repeat as overlap
 # How good a cut before a unit is. A heading of level n is 10 - n; after a heading GLUED, at a new page PART.
 PART, BLOCK, LINE, SENTENCE, GLUED = 9, 3, 2, 1, 0
 
@@ -43,10 +40,8 @@ OBSERVATION = "observation"  # the kind of a block that is an observation with a
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 _ADOC = re.compile(r"(={1,6})\s+(\S.*)")
 _HEADINGS = {".org": re.compile(r"(\*+)\s+(\S.*)"), ".adoc": _ADOC, ".asciidoc": _ADOC}
-_WORD = re.compile(r"[A-Za-z0-9]+|[^\W_]|[^\w\s]|_")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|(?<=,)\s+")
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
-_SHORT_WORD, _LONG_WORD = 8, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +100,12 @@ def read_document(content: bytes, path: str, worker: Worker | None = None) -> Do
 def read_markdown(text: str, name: str) -> Document:
     """Read a markdown note; `name` is its title if it has none of its own."""
     lines = split_lines(text)
-    metadata, first = _front_matter(lines)
+    metadata, first = read_front_matter(lines)
     blocks = [part for block in _blocks(lines, first) for part in _with_periods(lines, block)]
     own = metadata_text(metadata.get("title")) or next((block.heading for block in blocks if block.level == 1), "")
     title = own or name
-    chunks = (*_names(lines[: max(first - 1, 0)], metadata), *_pack_periods(list(_units(lines, blocks, title))))
+    names, units = _with_front_matter(lines[: max(first - 1, 0)], metadata, list(_units(lines, blocks, title)))
+    chunks = (*names, *_pack_periods(units))
     if not chunks and metadata:
         chunks = (Chunk((), bounded(title), (1, first), place=FRONT_MATTER),)  # a note that has nothing else
     return Document(bounded(title), chunks, metadata, untitled=not own)
@@ -166,14 +162,6 @@ def lay_out(reading: DocumentText) -> LaidOut:
         lines.append("\n")
         parts += [block.part] * (len(lines) - start)
     return LaidOut(lines, [*laid, TopBlock("end", len(lines), len(lines))], parts, reading.unit)
-
-
-def metadata_text(value: object) -> str:
-    """A value of the front matter as one line of text; empty for a list or a mapping.
-
-    Escapes of YAML may write what no store holds: surrogate pairs are joined, halves of one and zero bytes replaced.
-    """
-    return well_formed(str(value).strip()) if isinstance(value, str | int | float | date) else ""
 
 
 def _blocks(lines: Sequence[str], offset: int) -> list[TopBlock]:
@@ -242,44 +230,33 @@ def _pack_periods(units: Sequence[Unit]) -> Iterator[Chunk]:
         yield from (replace(chunk, date=since, expires=until) for chunk in pack(group))
 
 
-def _names(lines: Sequence[str], metadata: Mapping[str, Any]) -> Iterator[Chunk]:
-    """The aliases of a note and the links in its front matter. Other lines are empty, so that each keeps its number."""
-    shown = ["\n"] * len(lines)
-    keys = [at for at, line in enumerate(lines) if at and re.match(r"[^\s#-]", line)]
-    for start, end in pairwise((*keys, len(lines))):
-        name = lines[start].partition(":")[0].strip()
-        if name in ALIASES:
-            aliases = metadata[name] if isinstance(metadata.get(name), list) else [metadata.get(name)]
-            names = [words for value in aliases if (words := metadata_text(value))]
-            shown[start] = f"aliases: {json.dumps(names, ensure_ascii=False)}\n" if names else "\n"
-        elif any("[[" in line for line in lines[start:end]):
-            shown[start:end] = lines[start:end]
-    if any(map(str.strip, shown)):
-        yield from (
-            replace(chunk, place=FRONT_MATTER) for chunk in pack(list(units_of(shown, 0, len(shown), BLOCK, ())))
-        )
+def _with_front_matter(
+    lines: Sequence[str], metadata: Mapping[str, Any], units: list[Unit]
+) -> tuple[list[Chunk], list[Unit]]:
+    """The units of a note, the first one with the front matter above it; and chunks of what has no place there.
+
+    Lines that are not searched are empty, so that each line keeps its number.
+    """
+    names, properties = searched(lines, metadata)
+    if units and not units[0].period:
+        is_long = tokens("".join(names)) > MAX_CONTEXT
+        above = properties if is_long else _merged(names, properties)
+        if any(map(str.strip, above)):
+            gap = "\n" * (units[0].lines[0] - 1 - len(above))
+            units[0] = replace(units[0], text="".join((*above, gap, units[0].text)), lines=(1, units[0].lines[1]))
+        names = names if is_long else []
+    else:
+        names = _merged(names, properties)
+    found = pack(list(units_of(names, 0, len(names), BLOCK, ())))
+    return [replace(chunk, place=FRONT_MATTER) for chunk in found], units
+
+
+def _merged(names: Iterable[str], properties: Iterable[str]) -> list[str]:
+    return [name if name.strip() else other for name, other in zip(names, properties, strict=True)]
 
 
 def _below(path: Mapping[int, str], level: int, heading: str) -> dict[int, str]:
     return {upper: words for upper, words in path.items() if upper < level} | {level: heading}
-
-
-def _front_matter(lines: list[str]) -> tuple[dict[str, Any], int]:
-    """The YAML between two lines of `---` at the top, and the number of the line after it. Invalid YAML is text."""
-    if not lines or lines[0].rstrip() != "---":
-        return {}, 0
-    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
-    block = "".join(lines[1:end]) if end else ""
-    if end is None or len(block) > MAX_FRONT_MATTER:
-        return {}, 0
-    import yaml
-
-    try:
-        values = yaml.safe_load(block)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        # A date of the 45th of May is a ValueError, a thousand brackets are a RecursionError.
-        return {}, 0
-    return (values, end + 1) if isinstance(values, dict) else ({}, 0)
 
 
 def read_plain(text: str, name: str, suffix: str) -> Document:
@@ -353,16 +330,6 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def tokens(text: str) -> int:
-    """An estimate of a text's tokens, without a tokenizer.
-
-    A short word or a sign is one, a long word one every four letters, a key or hash one every two, a letter beyond
-    ASCII one. Against the tokenizer of arctic-embed-s: 1.02 on 10,011 pieces of documentation, 0.99 on Python.
-    """
-    sizes = map(len, _WORD.findall(text))
-    return sum(1 if size < _SHORT_WORD else (size + 3) // 4 if size < _LONG_WORD else size // 2 for size in sizes)
-
-
 def split_lines(text: str) -> list[str]:
     """Lines with their ends, as editors and markdown count them; other separators of Unicode end no line."""
     return _LINES.findall(text)
@@ -391,16 +358,21 @@ def pack(units: Sequence[Unit]) -> Iterator[Chunk]:
         if text.strip():
             lines = split_lines(text)
             first, last = units[start].lines[0] + _blank(lines), units[end - 1].lines[1] - _blank(lines[::-1])
-            yield Chunk(units[start].headings, text.strip("\r\n"), (first, last))
+            yield Chunk(_shared(units[start:end]), text.strip("\r\n"), (first, last))
         start = end
 
 
-def bounded(context: str) -> str:
-    """A line of context, shortened to `MAX_CONTEXT`."""
-    line = " ".join(context[: MAX_CONTEXT * _LONG_WORD].split())
-    while tokens(line) > MAX_CONTEXT:
-        line = line[: len(line) * 3 // 4].rstrip() + "…"
-    return line
+def _shared(units: Sequence[Unit]) -> tuple[str, ...]:
+    """The headings that all units are below, and those that the first one is below but does not contain.
+
+    A chunk of several sections has not the title of the first one; one that begins within a section has its title.
+    """
+    first = units[0]
+    same = [set(column) == {column[0]} for column in zip(*(unit.headings for unit in units), strict=False)]
+    shared = (*same, False).index(False)
+    return tuple(
+        words for at, words in enumerate(first.headings) if at < shared or words.removesuffix("…") not in first.text
+    )
 
 
 def _cut(units: Sequence[Unit], sizes: Sequence[int], start: int) -> int:

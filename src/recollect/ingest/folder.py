@@ -21,8 +21,9 @@ from recollect.ingest.discovery import (
     reason_of,
     walk,
 )
-from recollect.ingest.documents import Document, metadata_text, read_document
+from recollect.ingest.documents import Document, read_document
 from recollect.ingest.forgetting import WRITER, stay_forgotten, without_forgotten
+from recollect.ingest.properties import metadata_text
 from recollect.ingest.readers import Unreadable, kind_of
 from recollect.ingest.readers.worker import Worker
 from recollect.types import Change, FileState, Forget, Progress, Put, Record, Scope, SetFileState, Store

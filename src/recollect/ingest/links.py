@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -27,6 +28,7 @@ _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)  # the beginnin
 _WORD = re.compile(r"[A-Za-z0-9]+")
 # `implements [[Search]] (in part)` as an item of a list, and the field of Dataview `implements:: [[Search]]`
 _RELATION = re.compile(r"""(?:"([^"\n]+)"|'([^'\n]+)'|(\w[\w./-]*):?)\s+\[\[[^\[\]\n]+\]\](?:\s*\([^\n]*\))?\s*""")
+_PROPERTY = re.compile(r"[^\s#:-][^:]*:(\s|$)|\s*$|\s*-\s")  # a line of front matter
 _FIELD = re.compile(r"\s*(\w[^:\[\]()\n]*)::\s")
 
 
@@ -220,16 +222,27 @@ def may_link(path: str, *titles: str) -> re.Pattern[str]:
     return re.compile(rf"(?:\[\[|[/(<]|\]:)\s*(?:{names})/?\s*(?:[\]|#)>?\"'\s]|$)")
 
 
+def front_matter_of(record: Record) -> list[str]:
+    """The lines of front matter with which a chunk begins: the properties above the first other line of its text.
+
+    The first line of a file is the mark that begins its front matter, and in no chunk.
+    """
+    lines = record.text.split("\n")
+    if record.place == FRONT_MATTER:
+        return lines
+    begins = record.path and record.path.lower().endswith(MARKDOWN) and record.lines and record.lines[0] > 1
+    return list(takewhile(_PROPERTY.match, lines)) if begins else []
+
+
 def aliases_of(records: Iterable[Record]) -> Iterator[tuple[str, str]]:
     """The aliases of notes with their paths, from the chunks that hold front matter. What is no list has none."""
     for record in records:
-        if record.place == FRONT_MATTER and record.path:
-            for line in record.text.split("\n"):
-                if line.startswith("aliases: "):
-                    with suppress(ValueError, RecursionError):
-                        names = json.loads(line.removeprefix("aliases: "))
-                        listed = names if isinstance(names, list) else []
-                        yield from ((name, record.path) for name in listed if isinstance(name, str))
+        for line in front_matter_of(record) if record.path else ():
+            if line.startswith("aliases: "):
+                with suppress(ValueError, RecursionError):
+                    names = json.loads(line.removeprefix("aliases: "))
+                    listed = names if isinstance(names, list) else []
+                    yield from ((name, record.path) for name in listed if isinstance(name, str) and record.path)
 
 
 def destinations(text: str) -> str:

@@ -12,8 +12,9 @@ from recollect.disk import at_home
 from recollect.errors import UsageError
 from recollect.ingest.chats import ChatFile, peeked
 from recollect.ingest.discovery import MAX_FILE, decode, read_regular, reason_of
-from recollect.ingest.documents import metadata_text, read_markdown, split_lines
+from recollect.ingest.documents import read_markdown, split_lines
 from recollect.ingest.periods import observation, period
+from recollect.ingest.properties import metadata_text
 from recollect.ingest.turns import listed, moment
 from recollect.types.records import MARKDOWN
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.errors import AmbiguousId, UnknownRecord
 from recollect.ingest.chats import chat_files, read_chats
-from recollect.ingest.documents import MAX_TOKENS, bounded, read_markdown, tokens
+from recollect.ingest.documents import MAX_TOKENS, read_markdown
+from recollect.ingest.lengths import bounded, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
 from recollect.memory.importing import FileImport
 from recollect.memory.naming import LEAST_CHARACTERS, MOST_LISTED

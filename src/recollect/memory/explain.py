@@ -176,7 +176,7 @@ def _forgotten_file(path: str, chunks: Sequence[Record]) -> Verdict:
 
 def _not_indexed(store: Store, target: str, path: str, kind: str) -> Verdict:
     """A file without a record: why `index` left it out, and what can be done."""
-    from recollect.ingest.discovery import exclusion, unfit
+    from recollect.ingest.discovery import LARGER, exclusion, unfit
 
     if kind == "folder":
         raise UsageError(f"{target!r} is a folder", hint="name one of its files")
@@ -189,7 +189,8 @@ def _not_indexed(store: Store, target: str, path: str, kind: str) -> Verdict:
     if state and not problem and freshness(path, state) == "fresh":
         problem = state.problem or "it was read, and it has no text or its records were purged"
     if problem:
-        return Verdict("not indexed", f"{path} is not indexed: {problem}", advice=f"when this has changed: {command}")
+        advice = "split it into smaller files" if problem.startswith(LARGER) else f"when this has changed: {command}"
+        return Verdict("not indexed", f"{path} is not indexed: {problem}", advice=advice)
     roots = {root: options or {} for root, options in store.files.roots().items() if Path(path).is_relative_to(root)}
     root = max(roots, key=len, default=str(Path(path).parent))
     cause = exclusion(path, root, **{name: roots.get(root, {}).get(name, ()) for name in ("include", "exclude")})

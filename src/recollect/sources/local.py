@@ -22,6 +22,7 @@ from recollect.ranking import TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, Hit, KeywordIndex, Query, RankedList, Record, Records, Vector
 
+EMPTY, NO_WORDS = "the query is empty", "the query has no words to look for"
 COVERED, COVERED_BY_FEW = 0.2, 0.7
 """Shares of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
 
@@ -138,7 +139,7 @@ class KeywordSource:
         analyzer = self.index.analyzer
         terms = analyzer.query(query.words)
         if not terms:
-            return RankedList(self.name, warnings=("the query has no words to look for",))
+            return RankedList(self.name, warnings=(NO_WORDS if query.text.strip() else EMPTY,))
         ranked = self.index.search(terms, query.filter, query.depth)
         nearby = self.spelling.nearby(query, ranked.unknown)
         if nearby.weights:
@@ -196,7 +197,7 @@ class VectorSource:
 
     def search(self, query: Query) -> RankedList:
         if not query.text.strip():
-            return RankedList(self.name, warnings=("the query is empty",))
+            return RankedList(self.name, warnings=(EMPTY,))
         serving = self.serving(query.deadline)
         lag, share, warnings = _catch_up(serving, query, self.spelling.index if self.spelling else None)
         read_as = self._corrected(query, serving)
@@ -255,7 +256,7 @@ class HydeSource:
 
     def search(self, query: Query) -> RankedList:
         if not query.text.strip():
-            return RankedList(self.name, warnings=("the query is empty",))
+            return RankedList(self.name, warnings=(EMPTY,))
         serving = self.serving(query.deadline)
         warnings = _secret_warning(query, leaves=self.remote or _is_remote(serving))
         try:

@@ -73,7 +73,7 @@ MOST_LINES = 2**31 - 1  # of a file
 TURN_STEP = timedelta(microseconds=2)  # between the times at which two turns are stored that follow each other
 
 MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd")  # endings of file names
-FRONT_MATTER = "front matter"  # the place of a chunk that holds the aliases of a note and the links above its text
+FRONT_MATTER = "front matter"  # the place of a chunk of properties that have no place above the first passage of a note
 
 
 def passage_of(title: str, text: str) -> str:

@@ -62,6 +62,8 @@ def site(home):
     (home / "long" / "alders.md").write_text(
         "# Alders\n\nTall trees of the fen, see [[Herons]] <b>.\n", encoding="utf-8"
     )
+    log = "# Ringing log\n\n" + "".join(f"- {number} plovers\n" for number in range(90)) + "- one zitting cisticola\n"
+    (home / "long" / "log.md").write_text(log, encoding="utf-8")
     with Memory.open(home / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
         memory.index(home / "long")
     with serving.serving(home / "memory.db", home) as address:
@@ -330,6 +332,29 @@ def test_note_of_a_result_is_read_beside_the_results(visit):
     page.get_by_role("combobox").fill("facts")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Facts over time").wait_for()
+
+
+def test_match_far_down_in_a_passage_is_in_view(visit):
+    """The pane opens at the passage, or at its first match if that would be below its end."""
+    page = visit("#/search?q=cisticola", width=1300)
+    page.locator(".reading .prose mark").first.wait_for()
+    assert page.locator(".reading .prose .mine").first.is_visible()
+    page.wait_for_function("document.querySelector('.reading-body').scrollTop > 0")
+    page.locator(".reading .related").wait_for()
+    page.wait_for_function(
+        """() => { const [mark, body] = ['.reading .prose mark', '.reading-body'].map((one) =>
+          document.querySelector(one).getBoundingClientRect());
+          return mark.top >= body.top && mark.bottom <= body.bottom; }"""
+    )
+
+
+def test_rows_of_a_table_are_told_apart_in_a_snippet(visit):
+    """As on the terminal: a bullet before each row, and a dot between two cells."""
+    page = visit("#/search?q=pool")
+    unmarked = "async text => (await import('/static/js/words.js')).unmarked(text)"
+    for text in ("| a | b |\n|---|:-:|\n| 1 | 2 |", "| a | b | | --- | --- | | 1 | 2 |"):
+        assert page.evaluate(unmarked, text).strip() == "• a · b • 1 · 2"
+    assert page.evaluate(unmarked, "no | table") == "no · table"
 
 
 def test_headings_of_one_level_stay_equal_in_a_note(visit):

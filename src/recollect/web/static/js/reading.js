@@ -36,8 +36,11 @@ export function readingPane(app) {
     replace(foot);
     element.hidden = false;
     reveal(body);
+    const top = body.scrollTop;
     const notes = await related(app, result.id, body.querySelector(".prose"));
-    if (wanted === result.id) replace(foot, notes);
+    if (wanted !== result.id) return;
+    replace(foot, notes);
+    if (body.scrollTop === top) reveal(body); // the related notes leave it less room
   }
 
   function clear() {
@@ -48,10 +51,13 @@ export function readingPane(app) {
   return { element, show, clear };
 }
 
-/** Scrolls `body`, and only it, to the record's own part of the note. */
+/** Scrolls `body`, and only it, to the record's own part of the note, or to the match if that is too far below. */
 export function reveal(body) {
-  const mine = body?.querySelector(".mine");
-  if (body) body.scrollTop = mine ? mine.getBoundingClientRect().top - body.getBoundingClientRect().top - 24 : 0;
+  if (!body) return;
+  const topOf = (element) => element.getBoundingClientRect().top - body.getBoundingClientRect().top + body.scrollTop;
+  const [mine, match] = [body.querySelector(".mine"), body.querySelector(".mine mark")];
+  const isFar = match && topOf(match) > topOf(mine) + body.clientHeight * 0.8;
+  body.scrollTop = mine ? topOf(isFar ? match : mine) - 24 : 0;
 }
 
 /** The note of a record as elements, or why it cannot be read. */

@@ -40,6 +40,8 @@ export function unmarked(text) {
     .replace(/(\*\*|__|~~|`+)(\S(?:.*?\S)?)\1/g, "$2")
     .replace(/(^|[\s(])[*_](\S(?:.*?\S)?)[*_](?=[\s).,;:!?]|$)/g, "$1$2")
     .replace(/\|(\s*:?-+:?\s*\|)+/g, " ")
+    .replace(/^\s*\|\s+|\s*\|\s+\|\s*/g, " • ") // a row begins, as on the terminal
+    .replace(/\s+\|\s*$/, "")
     .replace(/\s*\|\s*/g, " · ");
 }
 
