@@ -94,8 +94,7 @@ def index(
     if tags := options["tags"]:
         owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
     emit(as_json, lambda: dataclasses.asdict(report), lambda: _print_report(report, owner))
-    # Each file that was named was skipped.
-    done = report.added or report.changed or report.moved or report.removed or report.rescoped or report.unchanged
+    done = report.unchanged or any(getattr(report, name) for name in CHANGES)
     return 1 if report.skipped and not done and all(map(os.path.isfile, paths)) else 0
 
 

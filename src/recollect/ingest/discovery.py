@@ -24,8 +24,7 @@ IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later fi
 # Limits of one ignore file. The worst that was found takes a second to read, and then 0.05 s for each name; 0.5 s in a
 # path of 4,000 characters, 1.3 s in 2,000 nested folders.
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 128 * 1024, 50_000, 4096
-MAY_HOLD_SECRETS = "may hold secrets"  # the reason for a name or a content that is usual for keys and passwords
-LARGER = "larger than"  # the beginning of the reason for a size
+MAY_HOLD_SECRETS, LARGER = "may hold secrets", "larger than"  # reasons: a name or content usual for keys; a size
 NOT_UTF8 = "a name that is not UTF-8"
 HEAD = 8 * 1024  # bytes at the start of a file that decide whether it is text
 SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
