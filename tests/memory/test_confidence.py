@@ -500,5 +500,5 @@ def test_query_of_stop_words_alone_has_no_likely_result(tmp_path: Path, query: s
         answer = memory.search(query, sources=sources)
         assert (answer.likely, answer.trace.warnings) == (0, ())
         assert memory.recall(query, sources=sources).citations == ()
-        assert memory.search('"who am I"', sources=["keyword"]).results[0].confidence > 0
+        assert memory.search('"who I am"', sources=["keyword"]).results[0].confidence > 0
         assert memory.search("which port has the staging database", sources=["keyword"]).likely > 0
