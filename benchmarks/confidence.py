@@ -386,7 +386,8 @@ def of(asked: Sequence[Asked], system: str = "hybrid", size: int | None = WHOLE,
 def set_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
     names = dict.fromkeys(one.name for one in asked)
     rows = [(name, *figures(of(asked, name=name))) for name in names]
-    return [("set", *HEAD), *rows, ("**all**", *figures(of(asked)))]
+    public = [one for one in of(asked) if one.name not in WORDINGS]
+    return [("set", *HEAD), *rows, ("**the sets**", *figures(public)), ("**with the facts**", *figures(of(asked)))]
 
 
 def size_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:

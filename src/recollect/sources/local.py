@@ -32,6 +32,7 @@ needs the first share, among very few the second, because any word may be in one
 
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
 FEW = 300  # visible records: among far fewer, words count half as much as meaning; among far more, as much
+VERY_FEW = 50  # visible records among which any word may be in one of them only
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: at most a second on two cores
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
 READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
@@ -150,7 +151,7 @@ class KeywordSource:
         trust = 1.0
         if scores and ranked.max_score > 0:
             visible, within_reach = ranked.among or 0, ranked.max_score * min(1.0, MOST_WORDS / len(terms))
-            covered = COVERED + (COVERED_BY_FEW - COVERED) * FEW / (FEW + visible)
+            covered = COVERED + (COVERED_BY_FEW - COVERED) * VERY_FEW / (VERY_FEW + visible)
             trust = min(1.0, scores[0] / within_reach / covered) * (visible + FEW) / (visible + 2 * FEW)
         return replace(
             ranked,
