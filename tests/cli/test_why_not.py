@@ -190,7 +190,7 @@ def test_superseded_and_expired_records_are_brought_back(run, memory):
     assert "the same search --superseded" in shown.out
     memory.add("heron for now", id="short", created_at="2026-01-01", expires_at="2026-03-01")
     shown = brought_back(run, "heron", "short")
-    assert "--as-of 2026-02-28T23:59:59.999999Z" in shown.out
+    assert "--as-of 2026-03-01T23:59:59.999999Z" in shown.out
 
 
 def test_mmr_is_turned_off(run, memory):

@@ -72,7 +72,7 @@ def test_weak_word_matches_are_trusted_less(memory: Memory):
     asked = memory.search("herons and lakes")
     trust = [answer.trace.sources[0].trust for answer in (stray, asked)]
     assert trust[0] < trust[1] / 2
-    assert trust[1] == pytest.approx(330 / 630)
+    assert 0.8 * 330 / 630 < trust[1] <= 330 / 630
 
 
 def test_words_are_trusted_more_among_more_records(memory: Memory):

@@ -253,10 +253,10 @@ def keyword_list(
     complete = len(ranking.hits) < depth
     if complete:
         ranking.among = min(depth, len(visible))
-    if ranking.hits:  # how much of what twelve words could give the best record has, against a fifth
+    if ranking.hits:  # how much of what twelve words could give the best record has, against a fifth, among few .7
         covered = ranking.hits[0][1] / (most * min(1.0, 12 / len(terms)))
         few = (len(visible) + 300) / (len(visible) + 600)  # among few records words count for less
-        ranking.trust = min(1.0, covered / 0.2) * few
+        ranking.trust = min(1.0, covered / (0.2 + 0.5 * 50 / (50 + len(visible)))) * few
     ranking.near = [term for found in near.values() for term in found]
     return ranking
 
@@ -264,9 +264,9 @@ def keyword_list(
 def most_of_near(near: Mapping[str, float], counts: Mapping[str, Mapping[str, float]], analyzer: Analyzer) -> float:
     """The most that a record can get for one of the terms near a misspelled word."""
     common, most = shares(analyzer.language), 0.0
-    for term, weight in near.items():
+    for term in near:
         having = sum(term in each for each in counts.values())
-        most = max(most, weight * inverse_frequency(len(counts), having, common.get(term, 0.0)))
+        most = max(most, inverse_frequency(len(counts), having, common.get(term, 0.0)))
     return most
 
 
