@@ -194,8 +194,10 @@ def claude_code(values: Values, name: str, _skip: Skip) -> Iterator[Conversation
         message = _message(value)
         if message.get("model") != "<synthetic>":
             at, session = moment(value.get("timestamp")), str(value.get("sessionId") or name)
-            said = numbers.said(value.get("uuid"), session, value["type"], message.get("content"), at, kinds=("text",))
-            unanswered += [(session, turn) for turn in said]
+            spoken = numbers.spoken_turns(
+                value.get("uuid"), session, value["type"], message.get("content"), at, kinds=("text",)
+            )
+            unanswered += [(session, turn) for turn in spoken]
         if value["type"] == ASSISTANT:
             for session, turn in unanswered:
                 turns.setdefault(str(value.get("requestSessionId") or session), []).append(turn)
@@ -223,7 +225,7 @@ def codex(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             turns.pop()  # it summed up the conversation for the model itself
         if value.get("type") in ("response_item", "message") and payload.get("type") == "message":
             at = moment(value.get("timestamp")) or begun
-            turns += numbers.said(None, session, payload.get("role"), payload.get("content"), at)
+            turns += numbers.spoken_turns(None, session, payload.get("role"), payload.get("content"), at)
     if turns:
         yield Conversation(session or name, _title(None, turns), "codex", turns)
 
@@ -238,7 +240,7 @@ def openclaw(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             message = _message(value)
             role, content = message.get("role"), message.get("content")
             at = moment(value.get("timestamp")) or moment(message.get("timestamp"))
-            turns += numbers.said(value.get("id"), "", role, content, at, kinds=("text",))
+            turns += numbers.spoken_turns(value.get("id"), "", role, content, at, kinds=("text",))
     if turns:
         yield Conversation(session or name, _title(None, turns), "openclaw", turns)
 
@@ -253,7 +255,7 @@ def gemini(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
         for message in map(_dict, listed(value["messages"]) if "messages" in value else [value]):
             speaker = {"user": USER, "gemini": ASSISTANT}.get(str(message.get("type")))
             key, content, at = message.get("id"), message.get("content"), moment(message.get("timestamp"))
-            turns |= {turn.id: turn for turn in numbers.said(key, "", speaker, content, at)}
+            turns |= {turn.id: turn for turn in numbers.spoken_turns(key, "", speaker, content, at)}
     if turns:
         ordered = list(turns.values())
         yield Conversation(session or name, _title(None, ordered), "gemini", ordered)
@@ -269,7 +271,7 @@ def opencode(values: Values, name: str, _skip: Skip) -> Iterator[Conversation]:
             own = [part for part in parts if not _dict(part).get("synthetic") and not _dict(part).get("ignored")]
             if about.get("summary") is not True:
                 at = moment(_dict(about.get("time")).get("created"))
-                turns += numbers.said(about.get("id"), session, about.get("role"), own, at, kinds=("text",))
+                turns += numbers.spoken_turns(about.get("id"), session, about.get("role"), own, at, kinds=("text",))
         if turns:
             yield Conversation(session, _title(_dict(value.get("info")).get("title"), turns), "opencode", turns)
 
@@ -337,7 +339,7 @@ class _Numbers:
             key = f"{digest}-{self._counts[digest]}"
         return Turn(str(key), speaker, text, at)
 
-    def said(
+    def spoken_turns(
         self, key: object, conversation: str, speaker: object, content: object, at: datetime | None, *,
         kinds: Sequence[str] = TEXT_BLOCKS,
     ) -> list[Turn]:  # fmt: skip
