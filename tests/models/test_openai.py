@@ -248,6 +248,14 @@ def test_environment_sets_address_and_key(server, monkeypatch):
     assert server.asked[0].headers["authorization"] == "Bearer from-the-environment"
 
 
+def test_only_the_key_of_the_named_variable_is_sent(server, monkeypatch):
+    """Where that variable is not set, OpenAI's key is not sent to another server in its place."""
+    monkeypatch.setenv("OPENAI_API_KEY", "for-openai")
+    monkeypatch.delenv("TIDE_KEY")
+    opened(server).query("tide")
+    assert "authorization" not in server.asked[0].headers
+
+
 def test_ollama_does_not_get_openais_key(server, monkeypatch):
     """The key in the environment is for OpenAI, and does not leave for another service."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -228,7 +228,7 @@ def embedder_url(service: str, settings: OpenAISettings) -> str:
 def open_openai(spec: str, *, settings: Settings | None = None) -> OpenAIEmbedder:
     """Open `openai:MODEL` or `ollama:MODEL`, with `[openai]` of the settings.
 
-    Without an address, `openai` uses `OPENAI_BASE_URL` and `OPENAI_API_KEY`; `ollama` uses the server on this machine
+    Without settings, `openai` uses `OPENAI_BASE_URL` and `OPENAI_API_KEY`; `ollama` uses the server on this machine
     and no key, because the key in the environment is not for it.
     """
     service, _, model = spec.partition(":")
@@ -237,9 +237,10 @@ def open_openai(spec: str, *, settings: Settings | None = None) -> OpenAIEmbedde
     chosen, api_key = settings.openai if settings else OpenAISettings(), None
     url = embedder_url(service, chosen)
     if service != "ollama":
-        api_key = os.environ.get(chosen.api_key_env) or os.environ.get("OPENAI_API_KEY")
+        api_key = os.environ.get(chosen.api_key_env)
     if url == OPENAI_URL and not api_key:
-        raise UsageError(f"{spec} needs an API key", hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for another server")
+        hint = f"set {chosen.api_key_env}, or OPENAI_BASE_URL for another server"
+        raise UsageError(f"{spec} needs an API key", hint=hint)
     return OpenAIEmbedder(spec, Endpoint(url, api_key, chosen, EmbedderError), chosen)
 
 
