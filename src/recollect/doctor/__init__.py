@@ -36,14 +36,10 @@ def _run(setup: Setup, check: Check) -> list[Finding]:
     try:
         return list(check(setup))
     except RecollectError as error:
-        return [Finding(_name(check), "failure", error.message, error.hint)]
+        return [Finding(check.__name__, "failure", error.message, error.hint)]
     except Exception as error:  # noqa: BLE001  (the other checks must still be shown)
         message = f"the check itself failed: {type(error).__name__}: {error}"
-        return [Finding(_name(check), "failure", message, "a bug in recollect: please report it with this message")]
-
-
-def _name(check: Check) -> str:
-    return getattr(check, "__name__", type(check).__name__)
+        return [Finding(check.__name__, "failure", message, "a bug in recollect: please report it with this message")]
 
 
 def treat(setup: Setup, findings: Sequence[Finding], reporter: Reporter) -> list[Finding]:
@@ -55,7 +51,7 @@ def treat(setup: Setup, findings: Sequence[Finding], reporter: Reporter) -> list
         reporter.announce("nothing is fixed until the settings can be read")
         return list(findings)
     after: list[Finding] = []
-    by_name = {_name(check): check for check in CHECKS}
+    by_name = {check.__name__: check for check in CHECKS}
     for name, group in groupby(findings, key=lambda finding: finding.check):
         before = list(group)
         has_fix = any(finding.fix for finding in before)

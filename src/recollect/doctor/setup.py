@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shlex
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from recollect.config import has_secret, misspelt, unknown_variables, user_file
 from recollect.config.settings import OTHER_VARIABLES, Settings, variables
 from recollect.config.trust import PROJECT_FILE
 from recollect.config.values import shown_place
-from recollect.errors import DISTRIBUTION, ConfigError, RecollectError
+from recollect.errors import DISTRIBUTION, ConfigError, RecollectError, TimedOut
 from recollect.ingest.recutting import outdated
 from recollect.memory import Memory, default_store
 from recollect.memory.filling import filling
@@ -41,7 +40,7 @@ from recollect.stores.health import (
     readable_by_others,
     restrict,
 )
-from recollect.types import EVERYTHING, Store
+from recollect.types import EVERYTHING, Store, Work
 
 NOWHERE = Path(os.devnull)  # a folder that holds no project's file
 NAMED = 3  # folders that are named one by one
@@ -301,24 +300,15 @@ def backup(setup: Setup) -> Iterator[Finding]:
         yield Finding("backup", "ok", made)
 
 
-class _OutOfTime(Exception):
-    """A check has read for as long as it may."""
-
-
 def _damage(last: Backup) -> str:
     """What is wrong with a backup; "" if nothing is, as far as there is time to read it."""
-    end = time.monotonic() + LONGEST_S
-
-    def within_time(done: int, total: int) -> None:  # noqa: ARG001  (the form of a progress callback)
-        if time.monotonic() > end:
-            raise _OutOfTime
-
+    work = Work(LONGEST_S)
     try:
-        unpack(last, None, within_time)
+        unpack(last, None, lambda *_: work.check())
+    except TimedOut:
+        return ""
     except (RecollectError, OSError) as error:
         return str(error)
-    except _OutOfTime:
-        pass
     return ""
 
 
