@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -49,9 +48,9 @@ def compare(source: StoreSnapshot, store: Store, *, dry_run: bool = False) -> Hi
     missing, own = list[Head](), dict[str, None]()
     with (
         store.contents.snapshot() as present,
-        contextlib.closing(differences("history", source, present)) as found,
+        contextlib.closing(differences("history", source, present)) as pairs,
     ):
-        for old, new in found:
+        for old, new in pairs:
             if new is not None:
                 own[new[1]] = None
             elif old is not None and (dry_run or len(missing) < ROUND):
@@ -61,7 +60,7 @@ def compare(source: StoreSnapshot, store: Store, *, dry_run: bool = False) -> Hi
 
 def refusal(source: StoreSnapshot, changes: HistoryComparison) -> UsageError:
     """The error for a target that was changed by itself: which of its records."""
-    known = [part.values[0] for part in _found(source, (Part("record", (key,)) for key in changes.own))]
+    known = [part.values[0] for part in _whole(source, (Part("record", (key,)) for key in changes.own))]
     return transfer.refusal(len(changes.own) - len(known), known)
 
 
@@ -92,13 +91,7 @@ def follow(
     if not dry_run and copying.lacks_records():
         transfer.add_missing(source, store.contents, merge=False, dry_run=False, steps=steps)
     copying.follow_states()
-    moved = Moved(
-        copying.total,
-        copying.counted(copying.added),
-        changed=copying.counted(copying.changed),
-        removed=copying.counted(copying.removed),
-        dry_run=dry_run,
-    )
+    moved = Moved(copying.total, copying.added, changed=copying.changed, removed=copying.removed, dry_run=dry_run)
     if dry_run:
         return moved
     store.contents.finish(steps("indexing"))  # also if nothing has changed: an earlier run may have ended before
@@ -116,18 +109,13 @@ class _Copying:
     def __init__(self, source: StoreSnapshot, store: Store, steps: Steps, *, dry_run: bool) -> None:
         self.source, self.store, self.dry_run = source, store, dry_run
         self.total = dict(source.counts())
-        self.added, self.changed, self.removed = Counter[str](), Counter[str](), Counter[str]()
+        self.added, self.changed, self.removed = (dict.fromkeys(FIELDS, 0) for _ in range(3))
         self.purged = False
         self._spaces = {fingerprint for fingerprint, *_ in source.heads("space")}
         with store.contents.snapshot() as present:
             self._before = dict(present.counts())
         self._expected = sum(max(0, self.total[kind] - self._before[kind]) for kind in ("history", "vector"))
         self._progress = None if dry_run else steps("copying")
-
-    @staticmethod
-    def counted(parts: Counter[str]) -> dict[str, int]:
-        """The number of parts of each kind."""
-        return {kind: parts[kind] for kind in FIELDS}
 
     def follow_history(self, changes: HistoryComparison) -> None:
         """Store the records that have changed, each with the events that the target lacks."""
@@ -162,8 +150,8 @@ class _Copying:
             some = heads[start : start + CHUNK]
             ids = dict.fromkeys(key for _, key, *_ in some if key not in known)
             known.update(ids)
-            records += _found(self.source, (Part("record", (key,)) for key in ids))
-            events += _found(self.source, (Part("history", head) for head in some))
+            records += _whole(self.source, (Part("record", (key,)) for key in ids))
+            events += _whole(self.source, (Part("history", head) for head in some))
             if is_full(len(records) + len(events), sum(map(weight, (*records, *events)))):
                 yield records, events
                 records, events = [], []
@@ -172,12 +160,11 @@ class _Copying:
 
     def follow_states(self) -> None:
         """Store what the target lacks or has otherwise of the kinds without history; remove what the source has not."""
-        last: list[tuple[str, Head | None, Head | None]] = []
-        while found := self._different_states():
-            if found == last:
+        last: dict[str, list[Difference]] = {}
+        while different := self._different_states():
+            if different == last:
                 raise Overtaken("the target is being changed by another process", hint="stop it, and run this again")
-            for kind in STATES:
-                pairs = [(old, new) for same, old, new in found if same == kind]
+            for kind, pairs in different.items():
                 stored = [Part(kind, old) for old, _ in pairs if old is not None]
                 gone = [Part(kind, new) for old, new in pairs if new is not None and old is None]
                 self.changed[kind] += sum(old is not None and new is not None for old, new in pairs)
@@ -187,17 +174,18 @@ class _Copying:
                     self._store(kind, stored, gone)
             if self.dry_run:
                 return
-            last = found
+            last = different
 
-    def _different_states(self) -> list[tuple[str, Head | None, Head | None]]:
-        """The parts that are not alike: (kind, in the source, in the target)."""
-        different: list[tuple[str, Head | None, Head | None]] = []
+    def _different_states(self) -> dict[str, list[Difference]]:
+        """The parts that are not alike, by kind; kinds without a difference are left out."""
+        different: dict[str, list[Difference]] = {}
         with self.store.contents.snapshot() as present:
             for kind in STATES:
-                most = None if self.dry_run else ROUND - len(different)
+                most = None if self.dry_run else ROUND - sum(map(len, different.values()))
                 with contextlib.closing(differences(kind, self.source, present)) as pairs:
-                    followed = ((kind, old, new) for old, new in pairs if self._concerns(kind, old, new))
-                    different += itertools.islice(followed, most)
+                    followed = (pair for pair in pairs if self._concerns(kind, *pair))
+                    if some := list(itertools.islice(followed, most)):
+                        different[kind] = some
         return different
 
     def _concerns(self, kind: str, old: Head | None, new: Head | None) -> bool:
@@ -220,7 +208,7 @@ class _Copying:
         contents = self.store.contents
         for start in range(0, len(gone), transfer.BATCH_PARTS):
             contents.replace([], gone[start : start + transfer.BATCH_PARTS])
-        parts = _found(self.source, stored) if kind == "vector" else stored
+        parts = _whole(self.source, stored) if kind == "vector" else stored
         for batch in transfer.batches(parts, None, self.total):
             contents.load(batch) if kind == "space" else contents.replace(batch)
             self._check(batch)
@@ -235,7 +223,7 @@ class _Copying:
             self._progress(done, self._expected)
 
 
-def _found(source: StoreSnapshot, parts: Iterable[Part]) -> Iterator[Part]:
+def _whole(source: StoreSnapshot, parts: Iterable[Part]) -> Iterator[Part]:
     """The whole parts of a source, some at a time."""
     heads = iter(parts)
     while some := list(itertools.islice(heads, CHUNK)):
