@@ -22,6 +22,7 @@ from recollect.models.embedders import is_self_contained
 from recollect.types import (
     ActiveSpace,
     Change,
+    Embedder,
     Filter,
     Matrix,
     Progress,
@@ -32,7 +33,6 @@ from recollect.types import (
     VectorSpace,
     VectorSpaces,
 )
-from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbedder
 
 BATCH, MOST_BATCH = 64, 512  # passages saved at once: few at first, more while they take less than half a second
 BATCH_SECONDS = 0.5
@@ -366,12 +366,8 @@ class _ScopedEmbedder:
         self._inner, self._scope = inner, scope
         self.name, self.fingerprint, self.passages = inner.name, inner.fingerprint, inner.passages
         self.remote = bool(getattr(inner, "remote", False))
-        self.is_word = getattr(inner, "is_word", None)
+        self.is_word, self.legibility = getattr(inner, "is_word", None), getattr(inner, "legibility", None)
 
     def query(self, text: str) -> Vector:
-        if isinstance(self._inner, CachingEmbedder):
-            return self._inner.query_of(self._scope.key, text)
-        return self._inner.query(text)
-
-    def legibility(self, text: str) -> float:
-        return self._inner.legibility(text) if isinstance(self._inner, LegibilityEmbedder) else 1.0
+        query_of: Callable[[str, str], Vector] | None = getattr(self._inner, "query_of", None)
+        return query_of(self._scope.key, text) if query_of else self._inner.query(text)

@@ -39,8 +39,10 @@ EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
         "hashing": Entry("recollect.models.hashing:open_hashing", self_contained=True),
         "openai": Entry("recollect.models.openai:open_openai"),
         "ollama": Entry("recollect.models.openai:open_openai"),
-        "fastembed": Entry("recollect.models.embedders:open_fastembed", "fastembed"),
-        "sentence-transformers": Entry("recollect.models.embedders:open_sbert", "sentence-transformers"),
+        "fastembed": Entry("recollect.models.embedders:FastembedEmbedder", "fastembed"),
+        "sentence-transformers": Entry(
+            "recollect.models.embedders:SentenceTransformersEmbedder", "sentence-transformers"
+        ),
     },
     group="recollect.embedders",
 )
@@ -150,13 +152,14 @@ def _local_files() -> dict[str, Any]:
 
 
 class FastembedEmbedder:
-    """A model of fastembed, which downloads its models itself."""
+    """`fastembed:MODEL`: a model of fastembed, which downloads its models itself."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, spec: str) -> None:
         from importlib.metadata import version
 
         from fastembed import TextEmbedding
 
+        model = spec.partition(":")[2] or "BAAI/bge-small-en-v1.5"
         self.name = f"fastembed:{model}"
         self._model = TextEmbedding(model, **_local_files())
         self._dimension = int(self._model.embedding_size)
@@ -174,15 +177,14 @@ class FastembedEmbedder:
         return vector
 
 
-def open_fastembed(spec: str) -> FastembedEmbedder:
-    """Open `fastembed:MODEL`."""
-    return FastembedEmbedder(spec.partition(":")[2] or "BAAI/bge-small-en-v1.5")
-
-
 class SentenceTransformersEmbedder:
-    """A model of sentence-transformers, on any device of PyTorch, with the model's own prompts."""
+    """`sentence-transformers:MODEL`, on any device of PyTorch, with the model's own prompts."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, spec: str) -> None:
+        model = spec.partition(":")[2]
+        if not model:
+            hint = "for example sentence-transformers:all-MiniLM-L6-v2"
+            raise UsageError(f"{spec!r} does not name a model", hint=hint)
         from sentence_transformers import SentenceTransformer
 
         self.name = f"sentence-transformers:{model}"
@@ -200,10 +202,3 @@ class SentenceTransformersEmbedder:
         row = self._model.encode_query(well_formed(text), show_progress_bar=False)
         vector: Vector = unit_rows([row], self._dimension, name=self.name)[0]
         return vector
-
-
-def open_sbert(spec: str) -> SentenceTransformersEmbedder:
-    """Open `sentence-transformers:MODEL`."""
-    if model := spec.partition(":")[2]:
-        return SentenceTransformersEmbedder(model)
-    raise UsageError(f"{spec!r} does not name a model", hint="for example sentence-transformers:all-MiniLM-L6-v2")

@@ -10,7 +10,6 @@ from recollect.options import KINDS as KINDS, ORIGINS as ORIGINS
 from recollect.types.parts import Contents as Contents, Progress as Progress
 from recollect.types.protocols import (
     ActiveSpace as ActiveSpace,
-    CachingEmbedder as CachingEmbedder,
     Changes as Changes,
     Embedder as Embedder,
     ExternalQuery as ExternalQuery,
@@ -18,7 +17,6 @@ from recollect.types.protocols import (
     Files as Files,
     Joins as Joins,
     KeywordIndex as KeywordIndex,
-    LegibilityEmbedder as LegibilityEmbedder,
     Matrix as Matrix,
     Notes as Notes,
     Records as Records,

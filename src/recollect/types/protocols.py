@@ -41,17 +41,12 @@ Stage: TypeAlias = Callable[[Query, Sequence[Candidate]], Sequence[Candidate]]
 """A step after fusion. It depends neither on the pipeline nor on a store."""
 
 
-@runtime_checkable
 class Source(Protocol):
     """Anything that answers a query with a ranked list."""
 
     @property
     def name(self) -> str:
         """Its name in settings, traces and results."""
-
-    @property
-    def bounded(self) -> bool:
-        """Whether its scores lie between -1 and 1 and are comparable as they are (a cosine)."""
 
     @property
     def timeout(self) -> float | None:
@@ -103,7 +98,12 @@ class ExternalSystem(Protocol):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into unit vectors. It adds the prefixes that its model wants for queries and passages."""
+    """Turns texts into unit vectors. It adds the prefixes that its model wants for queries and passages.
+
+    It may also have `legibility(text)`, which says how well the model reads a text: 0 where it knows only single
+    letters, 1 where it knows the words; `is_word(word)`; `query_of(asker, text)`, which caches the vectors of queries
+    for each caller apart; and `remote`, whether it sends texts to another machine.
+    """
 
     @property
     def name(self) -> str:
@@ -118,22 +118,6 @@ class Embedder(Protocol):
 
     def query(self, text: str) -> Vector:
         """The unit vector of a query."""
-
-
-@runtime_checkable
-class LegibilityEmbedder(Protocol):
-    """An embedder that can tell how well it reads a text. Others are assumed to read everything."""
-
-    def legibility(self, text: str) -> float:
-        """From 0, the model knows only single letters of it, to 1, the model knows its words."""
-
-
-@runtime_checkable
-class CachingEmbedder(Protocol):
-    """An embedder that caches the vectors of queries, separately for each caller."""
-
-    def query_of(self, asker: str, text: str) -> Vector:
-        """The unit vector of a query; vectors that were cached for another caller are not used."""
 
 
 @runtime_checkable
