@@ -193,7 +193,7 @@ def _looked_up(name: str) -> Mapping[str, Any]:
 
 
 _WORDS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
-_HUGE = 10**300  # no option is a number of this size, and a float could hardly hold it
+HUGE = 10**300  # no setting is a number of this size, and a float could hardly hold it
 
 
 def _converted(kind: str, value: Any) -> Any:
@@ -207,7 +207,7 @@ def _converted(kind: str, value: Any) -> Any:
     type_: type = {"flag": bool, "whole": int, "number": float, "text": str}[kind]
     if isinstance(value, str) and type_ is not str:
         value = _WORDS.get(value.lower(), value) if type_ is bool else type_(value)
-    if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _HUGE:
+    if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < HUGE:
         value = float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         raise ValueError(f"not a {type_.__name__}")

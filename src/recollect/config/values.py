@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from recollect.errors import ConfigError
+from recollect.options import HUGE
 
 LONGEST = 60  # characters of a wrong value that an error shows
-HUGE = 10**300  # no number in a settings file is of this size, and a float could hardly hold it
 
 
 class ValueCheck(NamedTuple):
