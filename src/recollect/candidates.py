@@ -26,7 +26,6 @@ class Fusion:
         self._pool, self._lists = Pool(), lists
         self._columns: dict[int | str, Columns] = {}
         self._by_text: dict[bytes, int | str] = {}
-        self._snippets: dict[int | str, Callable[[], str]] = {}
         self.duplicates = 0
         # Rows are numbers of one store; where other documents come in, all are told apart by their ids.
         by_row = all(isinstance(ranked.entries, RankedRows) for ranked in lists if ranked.entries)
@@ -72,8 +71,6 @@ class Fusion:
             self._pool.records.setdefault(key, record)
         else:
             self.duplicates += 1
-        if hit.snippet is not None:
-            self._snippets.setdefault(key, hit.snippet)
         return key
 
     def results(self, candidates: Sequence[Candidate]) -> list[Result]:
@@ -106,8 +103,7 @@ class Fusion:
         for ranked, ranking in zip(self._lists, self._rankings, strict=True):
             if ranked.excerpt is not None and ranking.position(candidate.key) is not None:
                 return ranked.excerpt
-        snippet = self._snippets.get(candidate.key)
-        return (lambda _: snippet()) if snippet else None
+        return None
 
 
 class Judgment:

@@ -542,7 +542,6 @@ class PartlyLost:
     behind: type[Exception] | None = None
     asked: int = 0
     name: str = "keyword"
-    bounded: bool = False
     timeout: float | None = None
 
     def search(self, query: Query) -> RankedList:
@@ -561,7 +560,6 @@ class Plain:
     """A source that says only ids, scores and texts."""
 
     name: str = "plain"
-    bounded: bool = False
     timeout: float | None = None
 
     def search(self, _: Query) -> RankedList:

@@ -150,10 +150,6 @@ class ExternalSource:
         return self.settings.name
 
     @property
-    def bounded(self) -> bool:
-        return self.settings.bounded
-
-    @property
     def timeout(self) -> float:
         return self.settings.timeout_ms / 1000
 
@@ -177,12 +173,12 @@ class ExternalSource:
         warnings = ranked.warnings + (query_warning(query.text) if getattr(self.system, "remote", False) else ())
         # A list shorter than requested is complete: the system found no more among the documents it ranked.
         among = self.settings.fetch_k if len(rows) < self.settings.fetch_k else None
-        return replace(ranked, among=among, warnings=warnings)
+        return replace(ranked, bounded=self.settings.bounded, among=among, warnings=warnings)
 
     def _rows(self, query: Query) -> list[ExternalRow]:
         """The rows of the system's answer; the breaker learns of every failure that is the system's."""
-        settings, own = self.settings, time.monotonic() + self.timeout
-        deadline = own if query.deadline is None else min(own, query.deadline)
+        settings, own_deadline = self.settings, time.monotonic() + self.timeout
+        deadline = own_deadline if query.deadline is None else min(own_deadline, query.deadline)
         external = ExternalQuery(query.text, settings.fetch_k, query.filter.scope, deadline, query.filter.origins)
         try:
             answer = ask_in_time(self.system, external, settings.timeout_ms)
@@ -190,7 +186,7 @@ class ExternalSource:
         except BaseException as error:
             late = isinstance(error, TimedOut)
             # Nothing is proved by a query that was too long, was not sent, or had less time than the system may take.
-            proves_nothing = isinstance(error, TooLong | NotContacted) or (late and deadline < own)
+            proves_nothing = isinstance(error, TooLong | NotContacted) or (late and deadline < own_deadline)
             if isinstance(error, RecollectError) and not proves_nothing:
                 self.breaker.failed(f"no answer within {settings.timeout_ms} ms" if late else error.message)
             else:
@@ -243,7 +239,7 @@ class Screened:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.name, self.bounded, self.timeout = source.name, source.bounded, source.timeout
+        self.name, self.timeout = source.name, source.timeout
 
     def search(self, query: Query) -> RankedList:
         with screened(self.name):

@@ -133,7 +133,6 @@ class KeywordSource:
     index: KeywordIndex
     spelling: Spelling
     name: str = "keyword"
-    bounded: bool = False
     timeout: float | None = None
 
     def search(self, query: Query) -> RankedList:
@@ -193,7 +192,6 @@ class VectorSource:
     spelling: Spelling | None = None
     closeness: Callable[[ActiveSpace, float | None], Closeness | None] | None = None
     name: str = "vector"
-    bounded: bool = True
     timeout: float | None = None
 
     def search(self, query: Query) -> RankedList:
@@ -214,8 +212,9 @@ class VectorSource:
         closeness = self.closeness(serving, query.deadline) if self.closeness and trust >= TRUSTED else None
         strength = closeness.strength if closeness else None
         return replace(
-            ranked, trust=trust, warnings=warnings, lag=lag, strength=strength, excerpt=_beginning, read_as=read_as
-        )
+            ranked, bounded=True, trust=trust, warnings=warnings, lag=lag, strength=strength, excerpt=_beginning,
+            read_as=read_as,
+        )  # fmt: skip
 
     def _corrected(self, query: Query, serving: ActiveSpace) -> str:
         """The query with its misspelled words corrected, or nothing if none is.
@@ -248,7 +247,6 @@ class HydeSource:
     write: Callable[[str], str]
     replaces: bool = False
     remote: bool = False
-    bounded: bool = True
     timeout: float | None = None
 
     @property
@@ -269,7 +267,7 @@ class HydeSource:
             vector = serving.embedder.query(query.text)
         ranked, texts = _nearest(serving, vector, query)
         trust = _legibility(serving, query, texts)
-        return replace(ranked, trust=trust, warnings=warnings, excerpt=_beginning)
+        return replace(ranked, bounded=True, trust=trust, warnings=warnings, excerpt=_beginning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +277,6 @@ class ListSource:
     records: Records
     analyzer: Analyzer
     name: str = "list"
-    bounded: bool = False
     timeout: float | None = None
 
     def search(self, query: Query) -> RankedList:
@@ -290,7 +287,7 @@ class ListSource:
             listed += [one for one in page if not any(contained(where.without, one.title, one.text, self.analyzer))]
         # One score a rank: the methods of fusion and the stages after it read scores.
         ranked = enumerate(listed[: query.depth], 1)
-        hits = [Hit(one.id, 1 / rank, record=one, text_hash=one.text_hash) for rank, one in ranked]
+        hits = [Hit(record.id, 1 / rank, record=record, text_hash=record.text_hash) for rank, record in ranked]
         return RankedList(self.name, hits, excerpt=_beginning)
 
 

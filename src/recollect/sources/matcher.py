@@ -185,6 +185,7 @@ class ResultMatcher:
         """The rows as hits, in their order: each record and each text once, and only what the query may see."""
         has_scores = all(row.score is not None for row in rows)
         hits: dict[str, Hit] = {}
+        texts: dict[str, str] = {}
         hashes: set[bytes] = set()
         duplicates = 0
         for row, record in zip(rows, self._records_of(rows, query), strict=True):
@@ -195,9 +196,10 @@ class ResultMatcher:
                 duplicates += 1
                 continue
             hashes.add(text_hash)
-            snippet = partial(lead, row.text or record.text)
-            hits[record.id] = Hit(record.id, row.score if has_scores else None, None, record, text_hash, snippet)
-        return RankedList(self.source, tuple(hits.values()), duplicates=duplicates)
+            texts[record.id] = row.text
+            hits[record.id] = Hit(record.id, row.score if has_scores else None, None, record, text_hash)
+        excerpt = partial(_beginning_of, texts)
+        return RankedList(self.source, tuple(hits.values()), duplicates=duplicates, excerpt=excerpt)
 
     def _records_of(self, rows: Sequence[ExternalRow], query: Query) -> Iterator[Record | None]:
         """The record of each row: one of ours, or one made of the row; None if it is hidden or empty.
@@ -261,6 +263,11 @@ class ResultMatcher:
         return Record(
             f"{self.source}:{key}", text, "outside", row.title, source=self.source, path=path or None, origin="outside"
         )
+
+
+def _beginning_of(texts: Mapping[str, str], record: Record) -> str:
+    """The beginning of what the system answered for a record, or of the record if it answered without a text."""
+    return lead(texts.get(record.id) or record.text)
 
 
 def nearest(records: Sequence[Record], text: str) -> Record:

@@ -97,7 +97,6 @@ class Hit:
     """One entry of a ranked list. Its rank is its position, from 1, unless it carries a `rank` of its own.
 
     A list that was made of ids alone has no records. `text_hash` is equal for texts that count as duplicates.
-    `snippet` is called only for results that are shown.
     """
 
     id: str
@@ -105,7 +104,6 @@ class Hit:
     rank: int | None = None
     record: Record = field(default=Record("", ""), repr=False)
     text_hash: bytes = field(default=b"", repr=False)
-    snippet: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
 
 FileKey: TypeAlias = int | str
