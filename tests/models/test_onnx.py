@@ -95,17 +95,6 @@ def test_text_beyond_the_models_limit_changes_nothing(arctic):
     assert not np.array_equal(long, arctic.passages(["word " * 400])[0])
 
 
-def test_mean_pooling_is_the_mean_of_the_states(arctic):
-    """At unit length."""
-    tokenizer, session = arctic._runtime.load()
-    encoding = tokenizer.encode(SENTENCES[0])
-    feeds = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask, "token_type_ids": encoding.type_ids}
-    states = session.run(None, {name: np.array([numbers]) for name, numbers in feeds.items()})[0][0]
-    expected = states.mean(axis=0) / np.linalg.norm(states.mean(axis=0))
-    mean = OnnxEmbedder(replace(ARCTIC_EMBED_S, pooling="mean")).passages([SENTENCES[0]])[0]
-    assert mean == pytest.approx(expected, abs=1e-5)
-
-
 def test_model_is_loaded_once_by_many_threads(arctic, monkeypatch):
     """Sixteen threads agree."""
     loads = []
@@ -129,7 +118,6 @@ def test_repeated_query_is_cached(arctic):
 @pytest.mark.parametrize(
     "change",
     [
-        {"pooling": "mean"},
         {"max_tokens": 256},
         {"dimension": 256},
         {"query_prefix": ""},

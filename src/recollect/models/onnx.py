@@ -220,7 +220,7 @@ class OnnxEmbedder(CachedQueries):
         """Model, hashes of graph and tokenizer, pooling, tokens read, dimension, prefixes."""
         model = self.model
         hashes = "+".join(file.sha256[:8] for file in model.files)
-        parts = (model.pooling, model.max_tokens, f"{model.dimension}d")
+        parts = ("cls", model.max_tokens, f"{model.dimension}d")  # cls: the state of the first token
         return fingerprint(f"{model.name}@{hashes}", *parts, prefixes=(model.query_prefix, model.passage_prefix))
 
     def passages(self, texts: Sequence[str]) -> Matrix:
@@ -248,13 +248,9 @@ class OnnxEmbedder(CachedQueries):
         return min(1.0, max(0.0, (sum(letters) / max(1, len(letters)) - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
 
     def _embed(self, texts: Sequence[str]) -> Matrix:
-        return unit_rows(self._runtime.each(texts, self._pooled), self.model.dimension, name=self.name)
-
-    def _pooled(self, states: Array) -> Array:
-        """The state of the first token, which stands for the text, or the mean; there is no padding to leave out."""
-        if self.model.pooling == "cls":
-            return np.array(states[0])  # a copy, so that the rest can be freed
-        return np.asarray(states.mean(axis=0, dtype=np.float32))
+        """The state of the first token, which stands for the text: a copy, so that the others can be freed."""
+        rows = self._runtime.each(texts, lambda states: np.array(states[0]))
+        return unit_rows(rows, self.model.dimension, name=self.name)
 
 
 class OnnxReranker:
