@@ -63,7 +63,7 @@ class Setup:
     @classmethod
     def load(cls, *, named: Path | None = None, flags: Mapping[str, object] | None = None) -> Self:
         """The settings from all sources; errors in them become findings."""
-        flags = {name: value for name, value in (flags or {}).items() if value is not None}
+        flags = flags or {}
         chosen = named or (Path(file) if (file := os.environ.get("RECOLLECT_CONFIG")) else None)
         files = (chosen,) if chosen else (config.user_file(), Path.cwd() / PROJECT_FILE)
         place = flags.get("store") or os.environ.get("RECOLLECT_STORE")

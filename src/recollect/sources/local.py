@@ -83,7 +83,7 @@ class Spelling:
             return self._nearby[1]
 
     def _find(self, query: Query, unknown: Collection[str] | None) -> Nearby:
-        index, analyzer, typos = self.index, self.index.analyzer, query.ranking.typos
+        index, analyzer = self.index, self.index.analyzer
 
         def known(terms: Sequence[str]) -> dict[str, int]:
             query.check()
@@ -92,12 +92,15 @@ class Spelling:
         def vocabulary(prefix: str) -> set[str]:
             return index.vocabulary(prefix, query.filter)
 
-        if unknown is None and typos:
-            unknown = set(terms := analyzer.query(query.words)).difference(known(terms))
-        if not query.prefixes and not (unknown and typos):
+        if not query.ranking.typos:
+            unknown = ()
+        elif unknown is None:
+            terms = analyzer.query(query.words)
+            unknown = set(terms).difference(known(terms))
+        if not query.prefixes and not unknown:
             return NOTHING
-        prefixed = begin_with(query.prefixes, analyzer, known, vocabulary) if query.prefixes else {}
-        words = words_of(query.words, unknown, analyzer) if unknown and typos else {}
+        prefixed = begin_with(query.prefixes, analyzer, known, vocabulary)
+        words = words_of(query.words, unknown, analyzer) if unknown else {}
         for prefix in query.prefixes if prefixed else ():
             words.pop(prefix.lower(), None)
         misspelled = expand(words, analyzer, known, vocabulary)

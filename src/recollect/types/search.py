@@ -177,10 +177,10 @@ class RankedList:
     their text stands higher in the list, and `max_score` is the most that a keyword index could have given to a record.
     `trust` is how much the source counts here, relative to 1: by how well it understood the query. `visible` is the
     number of records that pass the filter, where that is known, and `strength` turns a score into evidence for a match
-    (`ranking.Evidence`). `lag` is how many records its index lacks, where that is known. An index leaves `source`
-    empty; the source that asked it fills in its own name. `unknown` are the terms of the query that no visible record
-    has, and `also` words that were searched in their place; `read_as` is the text of the query with such words, if the
-    source embedded that. `excerpt` makes the snippet of a record; it is called only for results that are shown.
+    (`ranking.Evidence`). `lag` is how many records its index lacks, where that is known. The pipeline fills in
+    `source`. `unknown` are the terms of the query that no visible record has, and `also` words that were searched in
+    their place; `read_as` is the text of the query with such words, if the source embedded that. `excerpt` makes the
+    snippet of a record; it is called only for results that are shown.
     """
 
     source: str
