@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from recollect.disk import give_name, sync
 from recollect.errors import UPGRADE, UsageError
+from recollect.moving import exports
 from recollect.types import Progress
 
 VERSION = 1
@@ -32,7 +33,7 @@ PART = ".recollect-part-"  # begins the names of the folders for files that are 
 LEFTOVER_SECONDS = 86_400.0  # a folder of this age belongs to a process that was killed
 
 _START = b"PK\x03\x04"  # of a zip archive
-_SQLITE, _GZIP, _EXPORT = b"SQLite format 3\0", b"\x1f\x8b", b'{"recollect":"export"'
+_SQLITE = b"SQLite format 3\0"
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError,
     TypeError, AttributeError, OverflowError,
@@ -101,7 +102,7 @@ def read_manifest(path: Path) -> Backup:
     """The backup at a path; UsageError if the file is missing, damaged, newer, or no backup."""
     try:
         with path.open("rb") as file:
-            start = file.read(len(_EXPORT))
+            start = file.read(len(exports.START))
         if not start.startswith(_START):
             raise _foreign(path, start)
         with zipfile.ZipFile(path) as archive:
@@ -139,7 +140,7 @@ def _foreign(path: Path, start: bytes = b"") -> UsageError:
     if start.startswith(_SQLITE):
         hint = f"if it is a store, `recollect copy {path} PLACE` copies it"
         return UsageError(f"{path} is a SQLite database, not a backup", hint=hint)
-    if start.startswith((_EXPORT, _GZIP)):
+    if start.startswith((exports.START, exports.GZIP)):
         hint = f"if it is an export of your own: recollect --store PLACE import {path} --with-folders"
         return UsageError(f"{path} is not a backup; it may be an export", hint=hint)
     return UsageError(f"{path} is not a backup of Recollect", hint="name a file that `recollect backup` wrote")

@@ -24,6 +24,7 @@ from recollect.types import now
 from recollect.types.parts import FIELDS, Part
 from recollect.types.records import passage_of
 
+GZIP, START = b"\x1f\x8b", b'{"recollect":"export"'  # how a compressed export begins, and a plain one
 STANDARD = "-"  # the name of standard output, and of standard input
 LONGEST_LINE = 64_000_000  # bytes; a record of a million characters is far shorter
 CHUNK = 1 << 20
@@ -35,8 +36,6 @@ SUPERSEDED_BY = FIELDS["record"].index("superseded_by")
 IMPORT_OF = "import of "  # how the session of records begins that were imported without trust
 UNTRUSTED = ("tool", "web", "import")  # origins that anybody may claim
 
-_GZIP = b"\x1f\x8b"
-_START = b'{"recollect":"export"'
 _ORDER = list(FIELDS)
 _DECODER = json.JSONDecoder(parse_float=export_format.finite, parse_constant=export_format.finite)
 
@@ -67,14 +66,14 @@ def write(place: str, content: Iterable[bytes]) -> None:
 def _is_export(path: Path) -> bool:
     if path.is_file():
         with path.open("rb") as file, contextlib.suppress(OSError, EOFError, zlib.error):
-            return _plain(file).read(len(_START)) == _START or not path.stat().st_size
+            return _plain(file).read(len(START)) == START or not path.stat().st_size
     return False
 
 
 def _plain(file: IO[bytes]) -> IO[bytes]:
     """The content of a file from its beginning, decompressed if it is zipped."""
     file.seek(0)
-    zipped = file.read(2) == _GZIP
+    zipped = file.read(2) == GZIP
     file.seek(0)
     return io.BufferedReader(gzip.GzipFile(fileobj=file), CHUNK) if zipped else file
 
@@ -196,7 +195,7 @@ class _Checks:
         """The part of a line; None for the first and the last."""
         if self.ended:
             raise ValueError("something follows the end")
-        if number == 1 and not line.startswith(_START):
+        if number == 1 and not line.startswith(START):
             raise ValueError("it does not begin as an export of Recollect does")
         fields = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
         self.ended = isinstance(fields, dict) and fields.get("part") == "end"
