@@ -50,7 +50,7 @@ def test_nothing_found_is_exit_code_one(run, kept):
     """As for search; the block says so."""
     ran = run("recall", "zebra", "--user", "ada")
     assert ran.code == 1
-    assert "Nothing in memory answers this." in ran.out
+    assert "Nothing in memory clearly answers this." in ran.out
 
 
 @pytest.mark.ci
@@ -59,7 +59,7 @@ def test_unrelated_question_names_the_closest_record(run, meaning, kept):
     run("add", "Anna prefers short meetings on Tuesday mornings.", "--user", "ada")
     ran = run("recall", "what do herons prefer to eat in winter near frozen lakes", "--user", "ada")
     assert ran.code == 1
-    assert "Nothing in memory answers this. The closest record is probably unrelated: Anna prefers" in ran.out
+    assert "Nothing in memory clearly answers this. The closest record may be unrelated: Anna prefers" in ran.out
     assert "[1]" not in ran.out
     found = run("recall", "what do herons prefer to eat in winter near frozen lakes", "--user", "ada", "--json").json
     assert found["closest"]["name"] == "Anna prefers short meetings on Tuesday mornings."

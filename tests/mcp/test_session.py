@@ -136,7 +136,7 @@ def test_unrelated_question_is_answered_with_nothing(served, open_memory):
     none, silent, every, recalled, right = served.run(ask)
     assert (none["results"], silent["citations"]) == ([], [])
     assert none["closest"]["name"] == silent["closest"]["name"]
-    assert "Nothing in memory answers this." in silent["text"]
+    assert "Nothing in memory clearly answers this." in silent["text"]
     assert len(every["results"]) == len(recalled["citations"]) == 2
     assert [result["text"] for result in right["results"]] == ["The spare key is under the blue pot."]
     assert right["results"][0]["confidence"] > 0.5
