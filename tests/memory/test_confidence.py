@@ -133,14 +133,15 @@ def test_results_for_a_model_are_likely(notes):
     assert notes.search(UNRELATED, for_model=True, min_confidence=0.99).results == ()
 
 
-def test_recall_names_the_closest_record_if_nothing_answers(notes):
-    """By its title or its first words, with its confidence; nothing is cited."""
+def test_recall_shows_the_closest_record_if_nothing_answers(notes):
+    """With its confidence; nothing is cited."""
     recalled = notes.recall(UNRELATED)
     assert recalled.citations == ()
     assert NOTHING in recalled.text
     closest = recall_dict(recalled)["closest"]
     assert closest["name"] in recalled.text
-    assert f"confidence {closest['confidence']:.2f}" in recalled.text
+    assert f"a confidence of {closest['confidence']:.2f}" in recalled.text
+    assert closest["snippet"] in recalled.text
     assert NOTES[0] in notes.recall(ANSWERED).text
 
 

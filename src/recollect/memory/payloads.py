@@ -119,6 +119,7 @@ class ClosestRecord(TypedDict):
     id: str
     short_id: str
     name: str
+    snippet: str
     confidence: float | None
 
 

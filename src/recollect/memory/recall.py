@@ -19,7 +19,6 @@ import regex
 
 from recollect.dataclass import dataclass
 from recollect.errors import UsageError
-from recollect.memory.shapes import name_of
 from recollect.options import RECALL_TOKENS
 from recollect.types import Answer, Result, now
 from recollect.types.records import short_id
@@ -32,7 +31,7 @@ LABEL = (
 )
 NOTHING = "Nothing in memory clearly answers this."
 NOT_SEARCHED = "Not searched, because of their origin: {count:,} of its records."
-CLOSEST = "The closest record may be unrelated: {name} (id {id}, confidence {confidence:.2f})."
+CLOSEST = "The closest record has a confidence of {confidence:.2f} and may be unrelated: {entry}"
 
 STALE = {
     "changed": "the file has changed since",
@@ -44,6 +43,7 @@ _TITLE_TOKENS = 24
 _NAME_CHARACTERS = 96  # of an id or a path in an entry; the citation has all of it
 _SEPARATORS = frozenset('()[]"')
 _ENTRY_TOKENS, _FIRST_TOKENS = 80, 160  # every entry, and the first, may take this many tokens, if they are left
+_CLOSEST_TOKENS = 120  # the most that the closest record may take if nothing is likely
 _BODY_TOKENS = 16  # an entry with less room than this for a longer text is left out
 
 
@@ -92,7 +92,7 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
         if place == 0:  # the best result always has room
             share = max(share, _FIRST_TOKENS, left / 3)
         record, number = result.record, len(entries) + 1
-        if entry := _entry(number, result, min(left, share)):
+        if entry := _entry(f"[{number}] ", result, min(left, share)):
             left -= cost(f"{entry}\n")
             entries.append(entry)
             about = (harmless(record.title, 200), record.path, record.lines, result.freshness, record.place)
@@ -107,20 +107,19 @@ def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
 
 def _closest(answer: Answer) -> list[str]:
     """What a block without entries says about the closest record, if there is one."""
-    if (closest := answer.closest) is None:
-        return []
-    name = cut(harmless(name_of(closest.record)), _TITLE_TOKENS)
-    return [CLOSEST.format(name=name, id=_brief(short_id(closest.record.id)), confidence=closest.confidence or 0.0)]
+    closest = answer.closest
+    entry = _entry("", closest, _CLOSEST_TOKENS) if closest else ""
+    return [CLOSEST.format(confidence=closest.confidence or 0.0, entry=entry)] if closest and entry else []
 
 
-def _entry(number: int, result: Result, tokens: float) -> str:
+def _entry(mark: str, result: Result, tokens: float) -> str:
     """`[1] title — text … (id, path:lines, date)`, or nothing if not even a beginning fits.
 
     A text that does not fit is cut: from its beginning, or from the match if that is further on.
     """
     text = " ".join(result.record.text.split())
     title = cut(harmless(result.record.title, _TITLE_TOKENS * 16), _TITLE_TOKENS)
-    head = f"[{number}] {title} — " if title and not text.startswith(result.record.title) else f"[{number}] "
+    head = f"{mark}{title} — " if title and not text.startswith(result.record.title) else mark
     tail = f" ({_about(result)})\n"
     room = tokens - cost(head) - cost(tail)
     most = max(0, int(room * 16))  # more than can fit: hidden characters and repeated spaces take no room

@@ -139,8 +139,9 @@ def closest_dict(closest: Result | None) -> dict[str, Any]:
     """The record that an empty answer names as the closest, if there is one."""
     if closest is None:
         return {}
-    key, name = closest.record.id, name_of(closest.record)
-    return {"closest": {"id": key, "short_id": short_id(key), "name": name, "confidence": closest.confidence}}
+    key = closest.record.id
+    about = {"id": key, "short_id": short_id(key), "name": name_of(closest.record), "snippet": closest.snippet}
+    return {"closest": {**about, "confidence": closest.confidence}}
 
 
 def moved(rank: int, result: Result) -> str:
