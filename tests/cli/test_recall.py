@@ -62,8 +62,8 @@ def test_unrelated_question_names_the_closest_record(run, meaning, kept):
     ran = run("recall", "what do herons prefer to eat in winter near frozen lakes", "--user", "ada")
     assert ran.code == 1
     assert re.search(
-        r"Nothing in memory clearly answers this\. The closest record has a confidence of 0\.\d\d and may be unrelated: "
-        r"Anna prefers short meetings on Tuesday mornings\. \(id \w+, \d{4}-\d\d-\d\d\)",
+        r"Nothing in memory clearly answers this\. The closest record has a confidence of 0\.\d\d "
+        r"and may be unrelated: Anna prefers short meetings on Tuesday mornings\. \(id \w+, \d{4}-\d\d-\d\d\)",
         ran.out,
     )
     assert "[1]" not in ran.out
