@@ -120,12 +120,8 @@ MOST_HALVED = 60  # halvings after which nothing is left
 STEP = 0.2
 """What the next best passage of a file counts, relative to the one before it."""
 
-MATCHING = 0.5
-"""A further passage of a file has at least this share of the score of its best one; weaker ones are not shown."""
-
-
-OPENING_LINES = 15
-"""A passage that begins within these lines opens its file: front matter may stand above it."""
+MATCHING = 0.5  # the share of the score of a file's best passage that a further one needs, to be shown
+OPENING_LINES = 15  # a passage that begins within these lines opens its file: front matter may stand above it
 
 OPENING = 0.3
 """How much the opening of a file counts, relative to its best passage. It says what the whole file is about."""
@@ -340,13 +336,15 @@ class Rerank:
 COMPARED_RESULTS = 50  # how many results are compared: two versions of a statement stand near each other
 ALIKE = 0.4  # the share of their words that two versions of a statement have in common: what differs is the answer
 SIZE = 0.7  # how long the shorter must be, relative to the longer: a longer text may hold the very answer
+COMPARABLE = 0.7  # the score that a newer one needs, relative to all that it moves past; two alone say too little
 
 
 def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Put a newer fact before an older one that says nearly the same ("the key is under the pot", "… with Anneke").
 
-    Both must contain the same words of the query: the other words that they share may be about something else. A query
-    that names a time asks for what was said then, so the order stays. What is yet to come counts as older.
+    Both must contain the same words of the query: the other words that they share may be about something else. Their
+    scores must be comparable: of several events of one pattern, the query may describe an older one. A query that names
+    a time asks for what was said then, so the order stays. What is yet to come counts as older.
     """
     if not query.ranking.prefer_newer or query.period is not None or len(candidates) < 2:  # noqa: PLR2004  (one result has no rival)
         return candidates
@@ -371,7 +369,11 @@ def newer(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
                 and _alike(words(position), words(at))
             }
             if older:
-                before = next(place for place, at in enumerate(placed) if at in older)
+                most = head[position].total / COMPARABLE if len(head) > 2 else math.inf  # noqa: PLR2004
+                for place in reversed(range(position)):
+                    if head[placed[place]].total > most:
+                        break
+                    before = place if placed[place] in older else before
             alike.append(position)
         placed.insert(before, position)
     if placed == sorted(placed):
@@ -385,8 +387,7 @@ def _alike(one: set[int], other: set[int]) -> bool:
     return common >= ALIKE * (len(one) + len(other) - common)
 
 
-COMPARED_CHARACTERS = 4_000
-"""Characters whose words are compared where a record has no vector: the words of a book take a second."""
+COMPARED_CHARACTERS = 4_000  # of a record without a vector: comparing the words of a book takes a second
 
 
 def diversify(vectors: VectorsOf, query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:

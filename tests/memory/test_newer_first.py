@@ -64,6 +64,19 @@ def test_unrelated_facts_are_not_moved(facts, older, newer):
     assert facts("where was Thomas Kyd born", older, newer, sources=["keyword"])[0] == "day0"
 
 
+def test_newer_event_of_the_same_pattern_stays_below(tmp_path):
+    """The question describes an older one, whose score is far higher."""
+    guests = ("a wedding party", "a birthday for an 80-year-old", "a wake", "a book club", "the rotary club")
+    with Memory.open(tmp_path / "events.db", embedder="small-embedder") as memory:
+        for day, who in enumerate(guests, 1):
+            text = f"Saltmarsh hosted {who}, and the takings were {day}30 pounds."
+            memory.add(text, happened_at=NOON + timedelta(days=day))
+        best = memory.search("How much did Saltmarsh get from the bride and groom?").results[0]
+        assert "a wedding party" in best.record.text
+        memory.add("Saltmarsh hosted a wedding party, and the takings were 990 pounds.", id="corrected")
+        assert memory.search("How much did Saltmarsh get from the bride and groom?").results[0].record.id == "corrected"
+
+
 def test_chunks_and_long_texts_are_not_moved(facts):
     """Two versions of a page are not contradicting facts."""
     texts = ("The spare key is under the blue pot, pot.", "The spare key is with Anneke today.")

@@ -572,13 +572,19 @@ def of_files(rows: Sequence[Row]) -> list[Row]:
 
 
 def newer_first(text: str, rows: list[Row], moment: datetime) -> list[Row]:
-    """Among the first fifty, a fact comes before the first older one that it updates."""
+    """Among the first fifty, a fact comes before the first older one that it updates and can reach.
+
+    It moves past nothing that scores far more, unless there are only two.
+    """
     asked = set(words(text))
     placed: list[Row] = []
     for row in rows[:50]:
-        before = next(
-            (i for i, older in enumerate(placed) if updates(row.record, older.record, asked, moment)), len(placed)
-        )
+        before = len(placed)
+        for i, older in reversed(list(enumerate(placed))):
+            if len(rows) > 2 and older.total > row.total / 0.7:
+                break
+            if updates(row.record, older.record, asked, moment):
+                before = i
         placed.insert(before, row)
     moved(rows, placed, "newer")
     return placed + rows[50:]
