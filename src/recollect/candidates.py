@@ -159,7 +159,17 @@ class Judgment:
             return None
         before = map(self.evidence, self.before.get(key, ()))
         chances = (confidence(*other) for other in before if other)
-        return round(join_chances(confidence(*evidence), chances, BEFORE_SHARE), 6)
+        own = max(confidence(*evidence), self.least(key))
+        return round(join_chances(own, chances, BEFORE_SHARE), 6)
+
+    def least(self, key: int | str) -> float:
+        """The confidence that a source gives to a document whatever the evidence is, or 0."""
+        counted = (
+            (ranking.position(key), ranked.least_confidence)
+            for ranking, ranked in zip(self.rankings, self.lists, strict=True)
+            if ranked.least_confidence and ranking.weight > 0
+        )
+        return max((least[at] for at, least in counted if at is not None and at < len(least)), default=0.0)
 
     @cached_property
     def before(self) -> dict[int | str, list[int | str]]:

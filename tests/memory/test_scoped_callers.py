@@ -95,7 +95,8 @@ def view(memory: Memory, ids: Sequence[str], *, deep: bool = True) -> dict[str, 
     }
     for text in QUESTIONS:
         told[f"search {text}"] = outcome(lambda text=text: answer_dict(memory.search(text, limit=20), explain=True))
-        told[f"recall {text}"] = outcome(lambda text=text: recall_dict(memory.recall(text)))
+        # How far reranking comes depends on the machine.
+        told[f"recall {text}"] = outcome(lambda text=text: recall_dict(memory.recall(text, rerank=False)))
     for key in ids:
         told |= {f"{name} {key}": outcome(of) for name, of in looks(memory, key).items() if deep or name != "why_not"}
     return timeless(told)

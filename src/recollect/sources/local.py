@@ -12,13 +12,14 @@ from dataclasses import replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from recollect.analysis import Analyzer, lead, snippet
+from recollect.analysis import Analyzer, lead, snippet, term_hash
 from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
 from recollect.frequencies import idf, shares
 from recollect.fusion import METHODS
+from recollect.options import LIKELY
 from recollect.querylang import contained
-from recollect.ranking import TRUSTED, Closeness
+from recollect.ranking import FEWEST, TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, Hit, KeywordIndex, Query, RankedList, Record, Records, Vector
 
@@ -32,6 +33,10 @@ needs the first share, among very few the second, because any word may be in one
 
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
 FEW = 300  # visible records: among far fewer, words count half as much as meaning; among far more, as much
+KEYWORDS = 3  # words of a query that names what it looks for, as people type it: "citus tenants"
+BY_CHANCE = 3.0  # visible records that may contain all of these words by chance, at the most
+ALL_WORDS = 0.6  # the confidence of the first record with all of them; that of the next is half of it; decision 052
+LONGEST_CHECKED = 10_000  # characters of such a record; a longer text has room for words that are unrelated
 VERY_FEW = 50  # visible records among which any word may be in one of them only
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: at most a second on two cores
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
@@ -162,7 +167,23 @@ class KeywordSource:
             visible=ranked.among,
             strength=partial(_covered, ranked.max_score) if ranked.max_score > 0 else None,
             excerpt=partial(_matching_part, [*terms, *nearby.weights], analyzer),
+            least_confidence=() if nearby.weights else self._with_all_words(terms, ranked),
         )
+
+    def _with_all_words(self, terms: Sequence[str], ranked: RankedList) -> tuple[float, ...]:
+        """The confidence of the first records for containing all words of a short query, if chance is no reason for it.
+
+        Words are independent of each other by chance: each additional one leaves a share of exp(-idf) of the records.
+        """
+        by_chance = max(FEWEST, ranked.among or 0) * math.exp(-ranked.max_score)
+        if ranked.unknown or len(set(terms)) > KEYWORDS or by_chance > BY_CHANCE:
+            return ()
+        sought, confidences = set(map(term_hash, terms)), list[float]()
+        for rank, hit in enumerate(ranked.entries[: int(ALL_WORDS / LIKELY)], 1):
+            text = hit.record.passage
+            has_all = len(text) <= LONGEST_CHECKED and sought.issubset(self.index.analyzer.hashed(text)[0])
+            confidences.append(ALL_WORDS / rank if has_all else 0.0)
+        return tuple(confidences)
 
     def _with_near(self, query: Query, terms: Sequence[str], nearby: Nearby, among: int) -> RankedList:
         """Search again with the nearby terms.
