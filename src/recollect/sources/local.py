@@ -35,6 +35,7 @@ MOST_WORDS = 12  # no record is expected to contain more than this many words of
 FEW = 300  # visible records: among far fewer, words count half as much as meaning; among far more, as much
 KEYWORDS = 3  # words of a query that names what it looks for, as people type it: "citus tenants"
 BY_CHANCE = 3.0  # visible records that may contain all of these words by chance, at the most
+TOGETHER = 10  # how many times as often as by chance two words of one subject occur together
 ALL_WORDS = 0.6  # the confidence of the first record with all of them; that of the next is half of it; decision 052
 LONGEST_CHECKED = 10_000  # characters of such a record; a longer text has room for words that are unrelated
 VERY_FEW = 50  # visible records among which any word may be in one of them only
@@ -167,21 +168,24 @@ class KeywordSource:
             visible=ranked.among,
             strength=partial(_covered, ranked.max_score) if ranked.max_score > 0 else None,
             excerpt=partial(_matching_part, [*terms, *nearby.weights], analyzer),
-            least_confidence=() if nearby.weights else self._with_all_words(terms, ranked),
+            least_confidence=() if nearby.weights else self._with_all_words(query, set(terms), ranked),
         )
 
-    def _with_all_words(self, terms: Sequence[str], ranked: RankedList) -> tuple[float, ...]:
-        """The confidence of the first records for containing all words of a short query, if chance is no reason for it.
-
-        Words are independent of each other by chance: each additional one leaves a share of exp(-idf) of the records.
-        """
-        by_chance = max(FEWEST, ranked.among or 0) * math.exp(-ranked.max_score)
-        if ranked.unknown or len(set(terms)) > KEYWORDS or by_chance > BY_CHANCE:
+    def _with_all_words(self, query: Query, terms: Collection[str], ranked: RankedList) -> tuple[float, ...]:
+        """The least confidence of the first records: high for those with all words of a short query, if few have them."""
+        if not ranked.entries or ranked.unknown or len(terms) > KEYWORDS:
+            return ()
+        visible, analyzer = max(FEWEST, ranked.among or 0), self.index.analyzer
+        common, counts = shares(analyzer.language), self.index.known(list(terms), query.filter)
+        rarest, *others = sorted(
+            math.exp(-idf(visible, count, common.get(term, 0.0))) for term, count in counts.items()
+        )
+        if visible * rarest * math.prod(min(1.0, TOGETHER * share) for share in others) > BY_CHANCE:
             return ()
         sought, confidences = set(map(term_hash, terms)), list[float]()
         for rank, hit in enumerate(ranked.entries[: int(ALL_WORDS / LIKELY)], 1):
             text = hit.record.passage
-            has_all = len(text) <= LONGEST_CHECKED and sought.issubset(self.index.analyzer.hashed(text)[0])
+            has_all = len(text) <= LONGEST_CHECKED and sought.issubset(analyzer.hashed(text)[0])
             confidences.append(ALL_WORDS / rank if has_all else 0.0)
         return tuple(confidences)
 
