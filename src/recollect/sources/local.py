@@ -172,7 +172,7 @@ class KeywordSource:
         )
 
     def _with_all_words(self, query: Query, terms: Collection[str], ranked: RankedList) -> tuple[float, ...]:
-        """The least confidence of the first records: high for those with all words of a short query, if few have them."""
+        """The least confidence of the first records: high for those with all words of a short query that few have."""
         if not ranked.entries or ranked.unknown or len(terms) > KEYWORDS:
             return ()
         visible, analyzer = max(FEWEST, ranked.among or 0), self.index.analyzer
