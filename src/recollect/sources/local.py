@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from recollect.analysis import Analyzer, lead, snippet, term_hash
 from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
-from recollect.frequencies import idf, shares
+from recollect.frequencies import BACKGROUND, idf, shares
 from recollect.fusion import METHODS
 from recollect.options import LIKELY
 from recollect.querylang import contained
@@ -34,7 +34,7 @@ needs the first share, among very few the second, because any word may be in one
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
 FEW = 300  # visible records: among far fewer, words count half as much as meaning; among far more, as much
 KEYWORDS = 3  # words of a query that names what it looks for, as people type it: "citus tenants"
-BY_CHANCE = 3.0  # visible records that may contain all of these words by chance, at the most
+BY_CHANCE = 3.0  # records, visible or of general text, that may contain all of these words by chance, at the most
 TOGETHER = 10  # how many times as often as by chance two words of one subject occur together
 ALL_WORDS = 0.6  # the confidence of the first record with all of them; that of the next is half of it; decision 052
 LONGEST_CHECKED = 10_000  # characters of such a record; a longer text has room for words that are unrelated
@@ -177,10 +177,9 @@ class KeywordSource:
             return ()
         visible, analyzer = max(FEWEST, ranked.among or 0), self.index.analyzer
         common, counts = shares(analyzer.language), self.index.known(list(terms), query.filter)
-        rarest, *others = sorted(
-            math.exp(-idf(visible, count, common.get(term, 0.0))) for term, count in counts.items()
-        )
-        if visible * rarest * math.prod(min(1.0, TOGETHER * share) for share in others) > BY_CHANCE:
+        general = {term: common.get(term, 0.0) for term in terms}
+        here = [math.exp(-idf(visible, count, general[term])) for term, count in counts.items()]
+        if max(_by_chance(visible, here), _by_chance(BACKGROUND, general.values())) > BY_CHANCE:
             return ()
         sought, confidences = set(map(term_hash, terms)), list[float]()
         for rank, hit in enumerate(ranked.entries[: int(ALL_WORDS / LIKELY)], 1):
@@ -350,6 +349,12 @@ def _are_code(texts: Sequence[str]) -> bool:
     """Whether nearly all of the texts are code."""
     code = sum(len(_MARKS.findall(text)) > CODE_SHARE * len(text) for text in texts)
     return code > 0 and code >= CODE_RECORDS * len(texts)
+
+
+def _by_chance(records: int, shares_having: Iterable[float]) -> float:
+    """How many records contain all words by chance, each of which a share of the records contains."""
+    rarest, *others = sorted(shares_having)
+    return records * rarest * math.prod(min(1.0, TOGETHER * share) for share in others)
 
 
 def _covered(most: float, score: float) -> float:
