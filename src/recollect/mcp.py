@@ -15,7 +15,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import CallToolResult, ErrorData, JSONRPCError, TextContent, ToolAnnotations
-from pydantic import Field, ValidationError, create_model
+from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from recollect import __version__
 from recollect.errors import RecollectError, UnknownRecord, UsageError
@@ -69,6 +69,10 @@ def parameter(kind: Any, about: str, default: Any = inspect.Parameter.empty, **b
     return Annotated[kind, Field(description=about, **bounds)], default
 
 
+# One text is a list of one: models write both.
+ONE_OR_MORE = BeforeValidator(lambda value: [value] * bool(value) if isinstance(value, str) else value)
+
+
 def _option(option: Option) -> Parameter:
     """A search option, filter or field of a record as a parameter. Few defaults are null, which some cannot send."""
     match option.kind:
@@ -82,7 +86,7 @@ def _option(option: Option) -> Parameter:
             return parameter(number, option.help, option.default, **low, le=min(bounds.high, MOST_NUMBER))
         case "names":
             word: Any = Literal[*option.allowed] if option.allowed else Name
-            names = Annotated[list[word], Field(max_length=MOST_NAMES)]
+            names = Annotated[list[word], Field(max_length=MOST_NAMES), ONE_OR_MORE]
             return parameter(names, option.help, [])
     kind = Literal["", *option.allowed] if option.allowed else Name
     return parameter(kind, option.help, option.default or "")
@@ -96,7 +100,7 @@ QUERY = parameter(
 )  # fmt: skip
 ID = parameter(str, "The id of a record.", min_length=1, max_length=MOST_NAME)
 IDS = parameter(
-    list[Annotated[str, Field(min_length=1, max_length=MOST_NAME)]],
+    Annotated[list[Annotated[str, Field(min_length=1, max_length=MOST_NAME)]], ONE_OR_MORE],
     "The ids of the records. If one is unknown, none is forgotten.", min_length=1, max_length=MOST_NAMES,
 )  # fmt: skip
 FACT: Mapping[str, Parameter] = {
@@ -320,8 +324,10 @@ class MemoryTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
     ) -> CallToolResult:
-        """Run the tool; an expected error becomes text only: some clients check structured ones against the schema."""
+        """Run the tool; null is as if left out. An expected error is text only: some clients check structured ones."""
         _caller.set(_client_of(context))
+        named = self.parameters["properties"]
+        arguments = {name: value for name, value in arguments.items() if value is not None or name not in named}
         try:
             return await super().run(arguments, context, convert_result)  # type: ignore[no-any-return]
         except ToolError as error:
