@@ -30,6 +30,7 @@ Each carries what happened (`message`), what to do next (`hint`) and a stable `c
 from __future__ import annotations
 
 import contextlib
+import copyreg
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class RecollectError(Exception):
         self.hint = hint
         self.applied = 0
         """How many groups of changes had been stored before the error."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copied and pickled by what it holds, since some kinds take other arguments than the message."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     def explain(self, message: str, hint: str) -> None:
         """Replace the message and the hint."""
@@ -88,7 +93,7 @@ class UnknownRecord(UsageError, code="unknown_record"):
     """No record has this id."""
 
     def __init__(self, record_id: str) -> None:
-        super().__init__(f"no record has the id {record_id!r}", hint="`recollect list` shows the ids that are there")
+        super().__init__(f"no record has the id {record_id!r}", hint="a search or a list shows the ids")
 
 
 class AmbiguousId(UsageError, code="ambiguous_id"):
