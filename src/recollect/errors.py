@@ -81,6 +81,17 @@ def file_errors(path: object, action: str = "written", *, hint: str = "") -> Ite
         raise FailedError(f"{path} cannot be {action}: {error.strerror or error}", hint=hint) from error
 
 
+@contextlib.contextmanager
+def errors_as(kind: type[RecollectError], about: str, hint: str = "") -> Iterator[None]:
+    """Turn whatever third-party code raises into an error of ours, which begins with `about`."""
+    try:
+        yield
+    except RecollectError:
+        raise
+    except Exception as error:
+        raise kind(f"{about}: {type(error).__name__}: {error}", hint=hint) from error
+
+
 class UsageError(RecollectError, code="usage", exit_code=2):
     """The request is wrong."""
 

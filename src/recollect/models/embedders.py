@@ -80,6 +80,15 @@ def open_embedder(
         raise missing_package(error, f"the embedder {name!r}", entry.extra if entry else None) from error
 
 
+def check_embedder(embedder: str | Embedder) -> None:
+    """Refuse an unknown name, and an object that is no embedder, before a store is opened."""
+    if isinstance(embedder, str):
+        if embedder != "none":
+            EMBEDDERS.check(embedder.partition(":")[0])
+    elif not isinstance(embedder, Embedder):
+        raise UsageError(f"{embedder!r} is no embedder", hint="one has name, fingerprint, passages and query")
+
+
 def is_self_contained(spec: str) -> bool:
     """Whether an embedder sends nothing and loads only pinned files, so that a store may name it, too."""
     return EMBEDDERS.self_contained(spec.partition(":")[0])
