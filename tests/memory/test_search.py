@@ -522,6 +522,17 @@ def test_wrong_vectors_are_refused_and_the_record_is_stored(open_memory: OpenMem
     assert (answer.trace.mode, len(answer.results), memory.status()["vectors"]["without"]) == ("hybrid", 2, 0)
 
 
+def test_wrong_vector_of_a_query_is_named(open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer does not count as hybrid if nothing can be near to the query."""
+    embedder = Counting()
+    memory = open_memory(embedder=embedder)
+    memory.add("heron by the lake")
+    monkeypatch.setattr(embedder, "query", lambda _text: np.full(64, np.nan))
+    trace = memory.search("heron").trace
+    assert trace.mode == "keyword-only"
+    assert "the query's vector has numbers that are not finite" in trace.warnings[0]
+
+
 def test_object_that_is_no_embedder_is_refused(open_memory: OpenMemory) -> None:
     """When the memory is opened, not at the first record."""
     with pytest.raises(UsageError, match="is no embedder"):
