@@ -37,7 +37,7 @@ from recollect.memory.shapes import (
 from recollect.memory.validation import FIELDS, MAX_TEXT
 from recollect.options import FILTERS, MCP, RECALL_TOKENS, SEARCH, Bounds, Option
 from recollect.ranking import clean
-from recollect.types import Record, now
+from recollect.types import now
 from recollect.types.records import new_id
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -147,10 +147,6 @@ def _result(value: Mapping[str, Any], text: str | None = None) -> CallToolResult
     return CallToolResult(content=[content], structured_content=dict(value))
 
 
-def _record_result(record: Record, offset: int = 0) -> CallToolResult:
-    return _result(bounded(record_dict(record), READ_CHARACTERS, offset))
-
-
 class MemoryTools:
     """The tools for one memory, in the scope that it was opened with; agents read the docstrings of its methods."""
 
@@ -199,7 +195,7 @@ class MemoryTools:
     )  # fmt: skip
     def memory_get(self, id: str, offset: int) -> CallToolResult:  # noqa: A002  (the word of the JSON)
         """Read one record by its id, with its times, tags and source; if `next_offset` is set, read on from there."""
-        return _record_result(self.memory.require(id), offset)
+        return _result(bounded(record_dict(self.memory.require(id)), READ_CHARACTERS, offset))
 
     @_tool(READS)
     def memory_status(self) -> CallToolResult:
@@ -235,7 +231,7 @@ class MemoryTools:
             stored |= {"similar": similar.as_dict() | advice}
         if record.expires_at and record.expires_at <= now():
             stored |= {"warning": "searches do not find it: its expiry lies in the past"}
-        return _result(bounded(stored, READ_CHARACTERS))
+        return _result(bounded(stored))
 
     @_tool(
         CHANGES, id=ID,
@@ -245,7 +241,8 @@ class MemoryTools:
     )  # fmt: skip
     def memory_supersede(self, id: str, text: str, by: str, at: str) -> CallToolResult:  # noqa: A002
         """Replace a record that is no longer true by a new text or by another record; the old one stays in history."""
-        return _record_result(self._written().supersede(id, by or None, text=text or None, at=at or None))
+        new = self._written().supersede(id, by or None, text=text or None, at=at or None)
+        return _result(bounded(record_dict(new)))
 
     @_tool(CHANGES, ids=IDS)
     def memory_forget(self, ids: list[str]) -> CallToolResult:
@@ -262,7 +259,7 @@ class MemoryTools:
         `forgotten` are the ids of the records that this hides.
         """
         action, record, forgotten = self._written().undo_details(id)
-        shown = record and bounded(record_dict(record), READ_CHARACTERS)
+        shown = record and bounded(record_dict(record))
         return _result({"undone": action, "record": shown, "forgotten": forgotten})
 
 

@@ -321,7 +321,8 @@ def test_hostile_records_stay_inside_the_fence(served):
 
     async def recall(client):
         for text in hostile:
-            await call(client, "memory_store", text=text)
+            stored = await call(client, "memory_store", text=text)
+        assert (len(stored["text"]), stored["text_chars"]) == (4_000, 999_005)  # the model has just written it
         block = await call(client, "memory_recall", query="note instructions", tokens=800, min_confidence=0)
         found = await call(client, "memory_search", query="note")
         shown = (await client.call_tool("memory_search", {"query": "note"})).content[0].text
