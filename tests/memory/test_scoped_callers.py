@@ -137,6 +137,16 @@ def test_scope_of_a_view_may_be_an_object(memory: Memory) -> None:
             view("ada")  # type: ignore[arg-type]
 
 
+def test_view_of_a_scoped_caller_leads_to_no_other_scope(memory: Memory) -> None:
+    """Neither to another user's nor to a wider or a narrower one; to its own it does."""
+    bob = memory.within({"user": "bob"})
+    for scope in ({"user": "ada"}, {}, {"user": "bob", "agent": "cook"}):
+        for view in (bob.within, bob.scoped):
+            with pytest.raises(Forbidden):
+                view(scope)
+    assert bob.within(Scope("bob")).caller == bob.caller
+
+
 def test_missing_vectors_of_other_scopes_do_not_affect_a_search(memory: Memory) -> None:
     """Vectors that are missing in other scopes are not counted, reported, or a reason to search by words alone."""
     memory.add_many({"text": f"A heron by lake {number}.", "user": "bob"} for number in range(3))
