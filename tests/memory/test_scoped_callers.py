@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import Forbidden, RecollectError, UnknownRecord, UsageError
-from recollect.memory.changes import chain
+from recollect.memory.related import chain
 from recollect.memory.shapes import answer_dict, recall_dict, verdict_dict
 from recollect.ranking import fold_hash
 from recollect.types import GLOBAL, Filter, Put, Record, Scope, Supersede
