@@ -534,8 +534,13 @@ def test_wrong_vector_of_a_query_is_named(open_memory: OpenMemory, monkeypatch: 
 
 
 def test_object_that_is_no_embedder_is_refused(open_memory: OpenMemory) -> None:
-    """When the memory is opened, not at the first record."""
-    with pytest.raises(UsageError, match="is no embedder"):
+    """When the memory is opened, not at the first record; no property is read for that."""
+
+    class Nameless(HashingEmbedder):
+        name = fingerprint = property(lambda _self: pytest.fail("the model was loaded"))  # type: ignore[assignment]
+
+    open_memory(embedder=Nameless.__new__(Nameless))
+    with pytest.raises(UsageError, match="it has no name, fingerprint, passages, query"):
         open_memory(embedder=object())
 
 

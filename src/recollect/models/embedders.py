@@ -85,8 +85,13 @@ def check_embedder(embedder: str | Embedder) -> None:
     if isinstance(embedder, str):
         if embedder != "none":
             EMBEDDERS.check(embedder.partition(":")[0])
-    elif not isinstance(embedder, Embedder):
-        raise UsageError(f"{embedder!r} is no embedder", hint="one has name, fingerprint, passages and query")
+        return
+    needed = ("name", "fingerprint", "passages", "query")
+    # The class first: a property may load the model.
+    if missing := [name for name in needed if not (hasattr(type(embedder), name) or hasattr(embedder, name))]:
+        raise UsageError(
+            f"{embedder!r} is no embedder: it has no {', '.join(missing)}", hint="see recollect.types.Embedder"
+        )
 
 
 def is_self_contained(spec: str) -> bool:
