@@ -1,5 +1,7 @@
 """A fact that nearly repeats or contradicts another is noticed when it is added; others are not."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from recollect.memory.resemblance import resembling
@@ -94,6 +96,17 @@ def test_repeated_fact_stays_one_record_unless_it_was_contradicted(memory):
     memory.add("My dentist is Dr. Voss.", created_at="2026-06-01")
     assert memory.written_by("scribe", origin="agent").add(OLD, created_at="2026-07-01").id == old.id
     assert memory.get(old.id).superseded_by is None
+
+
+@pytest.mark.ci
+def test_fact_that_several_threads_repeat_is_one_record(memory):
+    """Whichever is first; the others find it, and none fails."""
+    old = memory.add(OLD, created_at="2026-01-01")
+    memory.add("My dentist is Dr. Weiss.", created_at="2026-03-01")
+    with ThreadPoolExecutor(8) as pool:
+        added = set(pool.map(lambda _: memory.add(OLD).id, range(8)))
+    (current,) = {record.id for record in memory.list() if record.text == OLD}
+    assert current in added <= {current, old.id}
 
 
 RELATIONS = (

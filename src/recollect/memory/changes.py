@@ -104,9 +104,10 @@ class Writer(Naming):
         named = {"text": text, "scope": scope, "user": user, "agent": agent, "session": session}
         changes = self._additions({**fields, **named, "supersedes": supersedes})
         stored = self._store([changes])[0]
-        with contextlib.suppress(UsageError):  # another writer has superseded it in between
+        try:
             return self._store([again])[0] if (again := restated(self, stored, changes)) else stored
-        return stored
+        except UsageError:  # another writer has just stated it again, too
+            return self._store([changes])[0]
 
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
         """Store many records, each given as `{"text": …}` with the other arguments of `add` as keys.
