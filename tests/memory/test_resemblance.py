@@ -88,7 +88,12 @@ def test_repeated_fact_is_current_again_after_a_contradiction(memory):
 
 @pytest.mark.ci
 def test_repeated_fact_stays_one_record_unless_it_was_contradicted(memory):
-    """By nothing, by an older fact, or if it is repeated by a writer who is trusted less."""
+    """Not by an older fact, one of the same form, nor if it is repeated by a writer who is trusted less."""
+    orders = [f"Order {number} was shipped to the mill at the end of the lake." for number in range(10, 20)]
+    for month in ("2026-01-01", "2026-02-01"):
+        for order in orders:
+            memory.add(order, created_at=month)
+    assert memory.status()["records"] == {**memory.status()["records"], "total": 10, "superseded": 0}
     old = memory.add(OLD, created_at="2026-03-01")
     memory.add("Ada likes tea.", created_at="2026-04-01")
     memory.add("My dentist is Dr. Weiss.", created_at="2026-01-01")

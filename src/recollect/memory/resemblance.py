@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recollect.errors import RecollectError
 from recollect.memory.shapes import bounded
 from recollect.memory.validation import WRITER_FIELDS, trusting
-from recollect.ranking import same_subject
+from recollect.ranking import NEAR, same_subject
 from recollect.types import Filter, Record
 from recollect.types.records import Change, Put, Supersede, short_id
 
@@ -75,8 +75,10 @@ def restated(memory: Writer, stored: Record, changes: Sequence[Change]) -> list[
     if stored.id == given.id or stored.time >= given.time or less_trusted:
         return []
     found = resembling(memory, stored)
-    other = found.record if found else stored
-    if other.text_hash == stored.text_hash or not stored.time < other.time <= given.time:
+    if found is None or not stored.time < (other := found.record).time <= given.time:
+        return []
+    # They must begin alike: "order 17 has been shipped to the mill" says nothing about order 18.
+    if other.text_hash == stored.text_hash or not same_subject(other.text, stored.text, NEAR):
         return []
     own: dict[str, Any] = {name: getattr(given, name) for name in ("id", "created_at", "happened_at", *WRITER_FIELDS)}
     new = replace(stored, edited_at=None, **own)
