@@ -89,10 +89,10 @@ def test_repeated_fact_is_current_again_after_a_contradiction(memory):
 @pytest.mark.ci
 def test_repeated_fact_stays_one_record_unless_it_was_contradicted(memory):
     """Not by an older fact, one of the same form, nor if it is repeated by a writer who is trusted less."""
-    orders = [f"Order {number} was shipped to the mill at the end of the lake." for number in range(10, 20)]
-    for month in ("2026-01-01", "2026-02-01"):
-        for order in orders:
-            memory.add(order, created_at=month)
+    for month in ("2025-01", "2025-02"):
+        for day in range(10, 20):
+            text = f"Order {day} was shipped to the old mill at the end of the lake."
+            memory.add(text, created_at=f"{month}-{day}")
     assert memory.status()["records"] == {**memory.status()["records"], "total": 10, "superseded": 0}
     old = memory.add(OLD, created_at="2026-03-01")
     memory.add("Ada likes tea.", created_at="2026-04-01")
