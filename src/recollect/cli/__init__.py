@@ -213,7 +213,13 @@ def _failed(error: RecollectError | click.ClickException, words: Sequence[str]) 
     if isinstance(error, click.ClickException):
         error = UsageError(error.format_message(), hint=_help_for(error, words))
     print_error(error, "--json" in words)
-    return error.exit_code
+    return 0 if _is_hook(words) else error.exit_code
+
+
+def _is_hook(words: Sequence[str]) -> bool:
+    """Whether an agent program runs this command: it takes exit code 2 as an order to stop."""
+    captures = {"hook", "capture"}.issubset(words) and not any(word.startswith("--transcript") for word in words)
+    return captures or {"recall", "--hook"}.issubset(words)
 
 
 def _help_for(error: click.ClickException, words: Sequence[str]) -> str:

@@ -91,15 +91,25 @@ def mem0(values: Iterable[Mapping[str, Any]], skip: Callable[[str], None]) -> It
     """What `get_all` or an export of mem0 returned: memories, alone or in a list, and relations of its graph."""
     for value in values:
         items = next((value[name] for name in ("results", "memories") if isinstance(value.get(name), list)), [value])
+        owners: list[Mapping[str, str]] = []
         for item in items:
             text = item.get("memory") if isinstance(item, dict) else None
             if not isinstance(text, str) or not text.strip():
                 skip("no memory in it")
                 continue
-            yield _mem0_memo(item, text.strip())
+            memo = _mem0_memo(item, text.strip())
+            owners.append(memo.scope)
+            yield memo
+        # A relation names no owner: it belongs to whoever all memories beside it belong to.
+        owner = dict(set.intersection(*(set(scope.items()) for scope in owners))) if owners else {}
         for relation in listed(value.get("relations")):
-            if memo := _relation(relation, "source", "relationship", "target"):
-                yield memo
+            ends = (_relation(relation, "source", "relationship", end) for end in ("target", "destination"))
+            if (related := next(filter(None, ends), None)) is None:
+                skip("a relation without a source, a relationship or a target")
+            elif any(owners) and not owner:
+                skip("a relation beside memories of several owners")
+            else:
+                yield replace(related, scope=owner)
 
 
 def _mem0_memo(item: Mapping[str, Any], text: str) -> Memo:

@@ -286,7 +286,7 @@ class HydeSource:
         serving = self.serving(query.deadline)
         warnings = _secret_warning(query, leaves=self.remote or _is_remote(serving))
         try:
-            vector = serving.embedder.passages([self.write(query.text)])[0]
+            vector = serving.embed([self.write(query.text)])[0]
         except RecollectError as error:
             if not self.replaces:
                 raise
@@ -422,7 +422,7 @@ def _embed(serving: ActiveSpace, passages: Sequence[str]) -> None:
     if now < _refused.get(index, 0.0):
         raise StoreError("vectors could not be stored")
     try:
-        index.save(passages, serving.embedder.passages(passages))
+        index.save(passages, serving.embed(passages))
     except StoreError:
         _refused[index] = now + REFUSED_S
         raise

@@ -5,6 +5,7 @@ Statements that the stores share are written for PostgreSQL; connections of SQLi
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -221,6 +222,8 @@ def check_dimension(vector: Vector, dimension: int) -> None:
             f"the query's vector has {vector.shape[-1]} dimensions, the store's have {dimension}",
             hint="the embedder used another model than the one it names",
         )
+    if not math.isfinite(float(vector @ vector)):
+        raise EmbedderError("the query's vector has numbers that are not finite", hint="the embedder failed")
 
 
 def moment(value: int | None) -> datetime | None:
