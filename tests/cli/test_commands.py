@@ -220,6 +220,27 @@ def test_empty_scope_is_refused(run):
     assert run("list", "--any-scope").code == 1
 
 
+def test_empty_store_is_refused(run):
+    """A script whose variable is empty does not write to the user's own store."""
+    assert run("add", "x", "--store", "").code == 2
+    assert run("list").out == ""
+
+
+def test_text_after_two_dashes_may_begin_with_a_dash(run):
+    """As the message about an unknown option says."""
+    run("add", "--", "-5 degrees on the balcony")
+    assert "-5 degrees" in run("search", "--limit", "1", "--", "-5 degrees").out
+
+
+def test_list_says_how_many_more_there_are(run):
+    """And how they are shown; the last page says nothing."""
+    for text in ("one heron", "two herons", "three herons"):
+        run("add", text)
+    assert run("list", "--limit", "2").err == "1 more: --offset 2 shows the next ones\n"
+    assert run("list", "--limit", "2", "--offset", "2").err == ""
+    assert run("list", "--limit", "3").err == ""
+
+
 def test_reading_creates_no_store(run, home):
     """A search in a missing store finds nothing, says so, and leaves no file."""
     answer = run("search", "tea", "--store", "typo.db")

@@ -132,7 +132,10 @@ def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
         save_answer(memory, (record.id for record in records))
         if not records and not as_json:
             note_other_scopes(memory, where)
+        left = memory.store.count(where)["total"] - offset - len(records) if len(records) == limit else 0
     emit(as_json, lambda: record_dicts(records), lambda: _print_listing(records, numbered=True))
+    if left > 0 and not as_json:
+        notice(f"{left:,} more: --offset {offset + limit} shows the next ones")
     return 0 if records else 1
 
 
