@@ -151,6 +151,7 @@ def test_every_source_failing_is_an_error(run):
         (["model", "fetch"], "recollect model fetch --help"),
         (["search", "spare", "key"], "recollect search --help; put a text of several words in quotation marks"),
         (["add", "-5 degrees"], "recollect add --help; a text that begins with a dash is given last, after --"),
+        (["search", "x", "--xyzzy"], "recollect search --help"),
         (["search", "x", "--limit", "0"], "--help lists the flags and their values"),
     ],
 )

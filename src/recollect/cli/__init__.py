@@ -224,6 +224,6 @@ def _hint_for(error: click.ClickException, words: Sequence[str]) -> str:
     hint, takes = f"{context.command_path} --help", {parameter.name for parameter in context.command.params}
     if not takes & {"query", "text"}:
         return hint
-    if isinstance(error, click.NoSuchOption) and not error.possibilities:
+    if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
         return f"{hint}; a text that begins with a dash is given last, after --"
     return f"{hint}; put a text of several words in quotation marks" if "unexpected extra" in error.message else hint
