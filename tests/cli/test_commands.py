@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -194,6 +195,22 @@ def test_demo_answers_and_names_the_next_command(run):
     figures = run("demo", "--json", "--embedder", "arctic-embed-s").json
     assert figures["notes"] == 32
     assert figures["right_at_1"]["fused"] >= max(figures["right_at_1"]["keyword"], figures["right_at_1"]["vector"]) - 1
+
+
+def test_demo_names_a_command_that_runs(run, monkeypatch):
+    """Started as a module and not on the path, the program is not its file `__main__.py`."""
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("sys.argv", ["/lib/recollect/__main__.py"])
+    assert f"  {sys.executable} -m recollect index ~/notes" in run("demo", "--embedder", "hashing:64").out
+
+
+def test_wrong_settings_leave_config_show_running(run, home):
+    """Errors of settings advise it: it lists the names with their defaults, and repeats the error."""
+    (home / "wrong.toml").write_text("limit = 3\n")
+    refused = run("search", "x", "--config", home / "wrong.toml")
+    assert "`recollect config show` lists them all" in refused.err
+    shown = run("config", "show", "--config", home / "wrong.toml")
+    assert (shown.code, "search.limit" in shown.out, refused.err in shown.err) == (2, True, True)
 
 
 def test_models_are_listed(run):
