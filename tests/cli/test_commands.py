@@ -249,6 +249,14 @@ def test_text_after_two_dashes_may_begin_with_a_dash(run):
     assert "-5 degrees" in run("search", "--limit", "1", "--", "-5 degrees").out
 
 
+def test_list_marks_what_is_superseded(run):
+    """As a search does."""
+    run("add", "Rent is 900 euro.", "--id", "rent")
+    run("supersede", "rent", "--text", "Rent is 950 euro.")
+    new, old = run("list", "--superseded").out.splitlines()
+    assert (new.endswith("950 euro."), old.endswith("900 euro.  superseded")) == (True, True)
+
+
 def test_list_says_how_many_more_there_are(run):
     """And how they are shown; the last page says nothing."""
     for text in ("one heron", "two herons", "three herons"):
