@@ -283,7 +283,7 @@ class IndexRun:
         return before, without_forgotten(self._store, self._with_free_ids(after, before), before, forgotten)
 
     def _with_free_ids(self, after: list[Record], before: Sequence[Record]) -> list[Record]:
-        """The chunks of a file. The chunks of a renamed folder keep ids that were made of its old path, now of others."""
+        """These chunks, with other ids where a renamed folder, whose old path is theirs now, keeps its own."""
         new = {record.id for record in after} - {record.id for record in before}
         while taken := {one.id for one in self._store.records.get(sorted(new)) if one.kind == "chunk"}:
             after = [replace(one, id=_hash(one.id, self._key)) if one.id in taken else one for one in after]

@@ -213,7 +213,7 @@ class Writer(Naming):
         if seq is not None:
             numbers = {} if self.caller is None else line_numbers(records, events, self.caller)
             if seq != (target.seq if self.caller is None else numbers.get(target.seq)):
-                raise Overtaken(f"{key!r} has been changed again since", hint=f"`recollect history {key}` shows its changes")
+                raise Overtaken(f"{key!r} has been changed again since", hint=f"`recollect history {key}` shows how")
         mark = MarkUndo(key, target.seq, self.provenance)
         changes = self._reversal(target)
         self._store([[ExpectUnchanged(key, events[-1].seq), *changes, *([] if mark in changes else [mark])]])
