@@ -37,7 +37,9 @@ def show(as_json: bool, **options: Any) -> None:
     wrong = None
     try:
         loaded = load_settings(options)
-    except ConfigError as error:  # whose hint may be this command
+    except ConfigError as error:
+        if "config show" not in (error.hint or ""):
+            raise
         loaded, wrong = Loaded(Settings(), dict.fromkeys(names(), "default")), error
     values = {name: (loaded.value(name), origin) for name, origin in loaded.origins.items() if name != "sources"}
     values |= {name: (value, loaded.origins["sources"]) for name, value in shown(loaded.settings.sources)}
