@@ -57,7 +57,7 @@ def record_named(memory: Memory, name: str, *, for_good: bool = False) -> str:
         return ids[int(name) - 1]
     error = UnknownRecord(name)
     results = "this scope has no last answer" if ids is None else f"the last answer of this scope has {len(ids)}"
-    error.hint = f"a number means a result of the last search, recall, list or conversation, and {results}"
+    error.hint = f"a number means a result of the last search, recall, list, related or conversation, and {results}"
     raise error
 
 
