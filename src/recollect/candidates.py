@@ -182,6 +182,8 @@ def _file_and_line(record: Record) -> tuple[str | None, int]:
     """What a record is a part of, and where, as in `RankedRows`."""
     if record.kind == "turn" and record.source and record.author_session:
         return f"{record.source} {record.author_session}", -max(1, micros(record.created_at) or 1)
+    if record.kind == "chunk" and record.place and record.place.startswith("message "):
+        return f"{record.path} {record.place}", 0
     return record.path if record.kind == "chunk" else None, record.lines[0] if record.lines else 0
 
 

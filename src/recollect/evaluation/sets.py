@@ -136,7 +136,7 @@ def make_set(
         return {**report, **costs, "leakage": [], "warnings": []}
     if not every:
         message = f"no question can be made of {len(records.listed):,} records"
-        raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
+        raise UsageError(message, hint="questions come from facts, and from Markdown and text files")
     rows = _check(records, masked, every, bars("checking"))
     ids = sorted(known | {line.id for line in every})
     about = {**_origin(records, options), "questions": kinds, "leakage": rows, "known": ids}

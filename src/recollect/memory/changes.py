@@ -218,11 +218,11 @@ class Writer(Naming):
         else:
             target = next((event for event in reversed(events) if event.action in ("forget", "purge")), None)
         if target is None:
-            raise UsageError(f"{key!r} has no change left to undo", hint="see its history")
+            raise UsageError(f"{key!r} has no change left to undo", hint=f"`recollect history {key}` shows its changes")
         if seq is not None:
             numbers = {} if self.caller is None else line_numbers(records, events, self.caller)
             if seq != (target.seq if self.caller is None else numbers.get(target.seq)):
-                raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
+                raise Overtaken(f"{key!r} has been changed again since", hint=f"`recollect history {key}` shows how")
         mark = MarkUndo(key, target.seq, self.provenance)
         changes = self._reversal(target)
         self._store([[ExpectUnchanged(key, events[-1].seq), *changes, *([] if mark in changes else [mark])]])
@@ -351,7 +351,8 @@ class Writer(Naming):
                 event = _last_standing(self.store.records.history(old))
                 if event is not None and event.action == "supersede" and event.detail.get("by") == key:
                     return self._unsuperseded(old, key, event.seq)
-        raise UsageError(f"the last change to {key!r} ({last.action}) cannot be undone", hint="see its history")
+        hint = f"`recollect history {last.detail.get('id', key)}` shows why"  # of a record that this one superseded
+        raise UsageError(f"the last change to {key!r} ({last.action}) cannot be undone", hint=hint)
 
     def _again(self, forget: Event) -> list[Change]:
         """The supersession whose undo forgot a record, to be made again with it, if the old record is still current."""

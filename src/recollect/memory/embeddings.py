@@ -90,8 +90,12 @@ class Embeddings:
 
     @property
     def name(self) -> str:
-        """The name of the configured embedder; it is not opened for this."""
+        """The name of the configured embedder, as stores have it; it is not opened for this."""
         model = self._name_or_model
+        if model == "hashing":
+            from recollect.models.hashing import DEFAULT_DIMENSION
+
+            return f"{model}:{DEFAULT_DIMENSION}"
         return model if isinstance(model, str) else model.name if model else "none"
 
     @property

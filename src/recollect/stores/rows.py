@@ -27,6 +27,13 @@ COLUMNS = (  # the columns of a record without its scope; the last three are der
     "author", "author_session", "place", "time", "fold", "passage",
 )  # fmt: skip
 
+IS_MESSAGE = "kind = 'chunk' AND substr(place, 1, 8) = 'message '"  # of a mailbox: it counts as a file of its own
+FILE = (
+    f"CASE WHEN {IS_MESSAGE} THEN path || ' ' || place"
+    " WHEN kind = 'chunk' THEN path WHEN kind = 'turn' THEN source || ' ' || author_session END"
+)
+"""What a record is a part of, as in `RankedRows.files`."""
+
 
 def to_row(record: Record) -> list[Any]:
     """The values of `COLUMNS`."""

@@ -115,10 +115,11 @@ class RankedRows(Sequence[Hit]):
     """The hits of a store's index in columns, best first. As hits, with their records, they are read on demand.
 
     `rows` are the store's own numbers of the records; `folds` are equal for records whose texts count as duplicates;
-    `times` are microseconds of UTC; `files` are equal for chunks of one file or turns of one conversation, and None for
-    other records; `lines` are the first lines of chunks in their files, when turns were stored, in microseconds and
-    negative, and 0 for other records. `read` returns the records of rows, without those that are gone. `statements`
-    returns what rows say, compared with the words of a query, where the index has their words.
+    `times` are microseconds of UTC; `files` are equal for chunks of one file, of one message of a mailbox, or turns of
+    one conversation, and None for other records; `lines` are the first lines of chunks in their files, when turns were
+    stored, in microseconds and negative, and 0 for messages and other records. `read` returns the records of rows,
+    without those that are gone. `statements` returns what rows say, compared with the words of a query, where the index
+    has their words.
     """
 
     rows: Sequence[int]

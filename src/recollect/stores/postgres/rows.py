@@ -16,6 +16,8 @@ from recollect.stores.postgres.connections import Connection, integer
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.postings import term_key
 from recollect.stores.rows import (
+    FILE,
+    IS_MESSAGE,
     Condition,
     NumberedFilter,
     all_of,
@@ -30,9 +32,8 @@ from recollect.types import Filter, Hit, Record, Scope
 from recollect.types.search import RankedRows
 
 COLUMNS = (
-    "fold, time, importance, decay,"
-    " CASE kind WHEN 'chunk' THEN path WHEN 'turn' THEN source || ' ' || author_session END,"
-    " CASE kind WHEN 'turn' THEN -greatest(1, created_at) ELSE greatest(0, first_line) END"
+    f"fold, time, importance, decay, {FILE}, CASE WHEN kind = 'turn' THEN -greatest(1, created_at)"
+    f" WHEN {IS_MESSAGE} THEN 0 ELSE greatest(0, first_line) END"
 )
 """The columns of `records` that a ranking holds: those of `RankedRows` after the scores."""
 
