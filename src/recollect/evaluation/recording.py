@@ -311,15 +311,17 @@ class JudgedSets:
 
     def __call__(self, options: Options) -> ReplayOutcome:
         """Replay every question under these options."""
-        outcome, cutoff = ReplayOutcome({}, {}), deepest([self.measure])
+        values: dict[str, float] = {}
+        tops: dict[str, tuple[str, ...]] = {}
+        cutoff = deepest([self.measure])
         for part in self.parts:
             # Without a cutoff, or where the chunks of a file count as one, more results are read.
             deep = not cutoff or part.counts_files
             run = part.run(options, limit=max(LIMIT if deep else TOP, cutoff))
             (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
-            tops = {key: tuple(run[key])[:TOP] for key in scored}
-            outcome = ReplayOutcome({**outcome.values, **scored}, {**outcome.tops, **tops})
-        return outcome
+            values |= scored
+            tops |= {key: tuple(run[key])[:TOP] for key in scored}
+        return ReplayOutcome(values, tops)
 
     @property
     def questions(self) -> int:

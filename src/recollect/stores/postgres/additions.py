@@ -118,7 +118,7 @@ class Additions:
         record, writer, spaces = put.record, self._keywords.writer, self._spaces
         find, scope = find_scope(record.scope)
         length, terms, counts = writer.terms(record).columns
-        guards = [writer.analyzer().language, list(spaces), *([record.text_hash] if put.merge else [])]
+        guards = [writer.analyzer.language, list(spaces), *([record.text_hash] if put.merge else [])]
         given = [] if space is None else [literal(np.frombuffer(vector, "<f4"))]
         return _guarded_insertion(spaces, find, space, merge=put.merge), [
             *scope, *guards, *to_row(record), length, *given, terms, counts, "add", at, "{}",

@@ -87,11 +87,12 @@ def translated(address: str, but: tuple[type[psycopg.Error], ...] = ()) -> Itera
             # The quoted part of an address may be a password.
             harmless = "query parameter" in message and "@" not in message
             message = message if harmless else re.sub('".*"', "a part of it", message)
-        kind, explanation, hint = next(_explanations(error, message))
+        kind, explanation, hint = _explain(error, message)
         raise kind(f"{address}{explanation}: {message}", hint=hint) from error
 
 
-def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[type[StoreError], str, str]]:
+def _explain(error: psycopg.Error, message: str) -> tuple[type[StoreError], str, str]:
+    """What an error of the driver means: ours, the words after the address, and what to do."""
     table = files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
     for failure in tomllib.loads(table)["failure"]:
         kinds = tuple(getattr(pg, name) for name in failure.get("errors", ()))
@@ -99,14 +100,14 @@ def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[type[Sto
         if fits and re.search(failure.get("text", ""), message, re.IGNORECASE):
             numbers = {"WAIT_SECONDS": WAIT_SECONDS, "MAX_CONNECTIONS": MAX_CONNECTIONS}
             kind = Unreachable if failure.get("unreachable") else StoreError
-            yield kind, f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
+            return kind, f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
     if isinstance(error, CONNECTION_LOST):
         hint = "check that the server runs, and try again; a change that was not confirmed was not half-written"
-        yield StoreError, " cannot be reached", hint
+        return StoreError, " cannot be reached", hint
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         hint = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
-        yield StoreError, " is not the address of a server", hint
-    yield StoreError, "", "`recollect doctor` may know more"
+        return StoreError, " is not the address of a server", hint
+    return StoreError, "", "`recollect doctor` may know more"
 
 
 @dataclass(slots=True)

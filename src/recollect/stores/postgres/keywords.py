@@ -115,7 +115,7 @@ class PostgresKeywords(SqlKeywords):
     @property
     def writer(self) -> IndexWriter:
         """Writes with the analyzer that was read last, which is right in a transaction that has locked the language."""
-        return IndexWriter(lambda: self._analyzer)
+        return IndexWriter(self._analyzer)
 
     def lock_language(self, connection: Connection) -> Analyzer:
         """In a write transaction: the language does not change until it ends."""
@@ -210,7 +210,7 @@ class PostgresKeywords(SqlKeywords):
             analyzer = self.lock_language(connection)
             if analyzer.fingerprint != fingerprint or meta(connection, "keywords") != unfinished:
                 return -1  # another process has changed the language, or has finished
-            last = reindex(connection, IndexWriter(lambda: analyzer), after, self._database.ids)
+            last = reindex(connection, IndexWriter(analyzer), after, self._database.ids)
             if last < 0:
                 set_meta(connection, "keywords", fingerprint)
             return last
