@@ -154,8 +154,8 @@ def _branch(parents: Mapping[str, object], leaf: object, times: Mapping[str, obj
 def claude(values: Values, _name: str, skip: Skip) -> Iterator[Conversation]:
     """The export of Claude. Messages that name their parent are a tree, as ChatGPT's; others are a list."""
     for value in values:
-        given = value.get("chat_messages")
-        messages = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else None
+        listing = value.get("chat_messages")
+        messages = [one for one in listing if isinstance(one, dict)] if isinstance(listing, list) else None
         if messages is None:
             skip("a conversation without messages")
             continue
@@ -356,10 +356,10 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _title(given: object, turns: Sequence[Turn]) -> str:
+def _title(title: object, turns: Sequence[Turn]) -> str:
     """The title of a conversation, or how the user began: that stays as it is while they talk."""
-    if isinstance(given, str) and given.strip():
-        return " ".join(given.split())
+    if isinstance(title, str) and title.strip():
+        return " ".join(title.split())
     first = next((turn.text for turn in turns if turn.speaker == USER), turns[0].text if turns else "")
     return first_words(first[: TITLE_CHARACTERS * 10], TITLE_CHARACTERS) or "conversation"
 

@@ -275,7 +275,7 @@ class SqlJoins(SqlPart, Joins):
                 or (select(dialect.ends, ending, ending) if ending else [])
                 for path, (same, ending) in forms.items()
             }
-        return {path: found for path, found in records.items() if found}
+        return {path: of_path for path, of_path in records.items() if of_path}
 
     def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
         dialect = self._database.dialect

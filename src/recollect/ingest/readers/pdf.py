@@ -172,8 +172,8 @@ def _without_edges(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
     """The pages without the lines that most of them have at the top or the bottom, apart from numbers."""
     if len(pages) < FEW_PAGES:
         return [list(page) for page in pages]
-    found = Counter(key for page in pages for key in {_edge(line) for line in _edges(page)})
-    repeated = {key for key, count in found.items() if count >= REPEATED * len(pages)}
+    pages_with = Counter(key for page in pages for key in {_edge(line) for line in _edges(page)})
+    repeated = {key for key, count in pages_with.items() if count >= REPEATED * len(pages)}
     return [
         [line for line in page if not (_edge(line) in repeated and any(line is other for other in _edges(page)))]
         for page in pages

@@ -71,8 +71,8 @@ class PostgresSnapshot(contents.SqlSnapshot):
             f"{self.selects[kind]} AND ({', '.join(self.keys[kind])}) IN (SELECT * FROM unnest({keys}))",
             [list(column) for column in zip(*(part.key for part in parts), strict=True)],
         )
-        found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
-        stored = {part.key: part for part in found}
+        parts_there = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
+        stored = {part.key: part for part in parts_there}
         return [stored.get(part.key) for part in parts]
 
 
@@ -223,8 +223,8 @@ class PostgresContents(Contents):
             connection.execute("ANALYZE records, history, blocks, embeddings, tallies")
 
     def _new(self, connection: Connection, parts: Sequence[Part]) -> list[Part]:
-        found = self.snapshot_type(connection, self.selects).by_key(parts)
-        return [part for part, stored in zip(parts, found, strict=True) if stored is None]
+        present = self.snapshot_type(connection, self.selects).by_key(parts)
+        return [part for part, stored in zip(parts, present, strict=True) if stored is None]
 
     def insert_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
         """Insert new records with their postings, tallies and vectors."""

@@ -83,8 +83,9 @@ class ClusterContents(PostgresContents):
 
         An UPDATE with a join would depend on statistics, which a store has only after it was loaded.
         """
-        found = connection.execute("SELECT row, scope, passage FROM records WHERE passage = ANY(%s)", (list(vectors),))
-        places = {row: (scope, bytes(passage)) for row, scope, passage in found}
+        of_texts = "SELECT row, scope, passage FROM records WHERE passage = ANY(%s)"
+        cursor = connection.execute(of_texts, (list(vectors),))
+        places = {row: (scope, bytes(passage)) for row, scope, passage in cursor}
         owners = set(places.values())
         nowhere = vectors.keys() - {passage for _, passage in owners}
         texts = (*owners, *((UNOWNED_SCOPE, passage) for passage in nowhere))

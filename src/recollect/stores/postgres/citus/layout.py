@@ -238,8 +238,8 @@ def _check_cluster(connection: Connection) -> None:
         hint = "an administrator must add one: SELECT citus_add_node('ADDRESS', PORT)"
         raise StoreError("the cluster has no node for the records", hint=hint)
     vector = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
-    found = connection.execute("SELECT nodename, nodeport, success, result FROM run_command_on_workers(%s)", (vector,))
-    for name, port, success, result in found:
+    ask = "SELECT nodename, nodeport, success, result FROM run_command_on_workers(%s)"
+    for name, port, success, result in connection.execute(ask, (vector,)):
         if not success:
             raise StoreError(f"the worker {name}:{port} does not answer: {result}", hint="start it, and try again")
         if not result or tuple(map(int, result.split("."))) < OLDEST_VECTOR:

@@ -86,13 +86,13 @@ def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
             " WHERE held.vector IS NULL AND passage = ANY(%s)",
             (list(passages),),
         ).fetchall()
-        found = connection.cursor(binary=True).execute(
+        embedded = connection.cursor(binary=True).execute(
             "SELECT DISTINCT ON (passage) passage, vector FROM embeddings WHERE space = %s AND passage = ANY(%s)"
             " ORDER BY passage, scope",
             (space, [passage for (passage,) in missing]),
         ).fetchall()  # fmt: skip
-        if found:
-            pairs = [(bytes(passage), unpack([vector]).tobytes()) for passage, vector in found]
+        if embedded:
+            pairs = [(bytes(passage), unpack([vector]).tobytes()) for passage, vector in embedded]
             save_vectors(connection, space, pairs)
             keys = [passage for passage, _ in pairs]
             connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (UNOWNED_SCOPE, keys))
