@@ -174,7 +174,7 @@ class PostgresDatabase(SqlDatabase):
                 self._end_if_free(reading)
 
     def _shared(self, reading: Reading, scope: Scope, *, replica: bool) -> Iterator[Connection]:
-        """Its snapshot, ended if the block fails; an old one is begun again."""
+        """The snapshot of a reading. An old one is replaced, and one whose block fails is ended."""
         snapshot: _Snapshot | None = reading.snapshots.get(replica)
         if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
             self._end(reading)

@@ -200,7 +200,7 @@ class FilteredRows:
     count: int
 
 
-def filtered_rows(connection: Connection, where: Filter, key: str = "row") -> FilteredRows:
+def filtered_rows(connection: Connection, where: Filter, key: str) -> FilteredRows:
     """Prepare a filter for index scans. `key` are the columns that tables of records have in common."""
     scopes = in_scopes(where)
     if selects_rows(where):

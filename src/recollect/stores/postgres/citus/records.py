@@ -152,14 +152,14 @@ class ClusterRows(Rows):
             self._index([self._indexed(record, row, scope)])
 
     def lock(self, ids: Sequence[str]) -> set[str]:
-        """Lock the records that there are with these ids, before `restate`; returns their ids."""
+        """Lock the stored records with these ids, and return these ids. `restate` needs the locks."""
         (self._spaces,) = self.connection.execute(_SPACES).fetchone()
         for key, row, scope in self.connection.execute(_LOCKED, (list(ids),)).fetchall():
             self._remember(key, row, scope)
         return set(self._places)
 
     def restate(self, part: Part, record: Record) -> tuple[int, bytes]:
-        """Store a record as a part has it, in place of the one with its id; returns the scope and passage of that."""
+        """Replace the record with this id by what a part holds; returns the scope and the passage that it had."""
         key, columns, terms = part.values[0], columns_of(part), self.writer.terms(record)
         (row, old_scope), scope = self._place(key), self._scope(scope_of(part))
         before = "SELECT passage FROM records WHERE scope = %s AND row = %s"
@@ -182,7 +182,7 @@ class ClusterRows(Rows):
             self.connection.execute(_DROP_ORPHAN, ([scope, UNOWNED_SCOPE], passage))
 
     def _take_out(self, key: str, scope: int) -> None:
-        """Delete the row of a record, which is then inserted in a scope; another one if its id was purged before."""
+        """Delete the row of a record that is then inserted in this scope. A purged id may move to another scope."""
         row, old_scope = self._place(key)
         self.connection.execute("DELETE FROM records WHERE scope = %s AND row = %s", (old_scope, row))
         if scope != old_scope:
@@ -240,9 +240,10 @@ class ClusterRows(Rows):
         insert_rows(self.connection, TALLY, [(scope, terms.kind, 1, terms.words) for _, scope, _, terms in stored])
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in self._spaces:
-            values = [self._vectors.get((space, passage)) for passage in passages]
-            places = [(each.row, each.scope) for each in stored]
-            insert_vectors(self.connection, space, places, list(zip(passages, values, strict=True)))
+            vectors = [self._vectors.get((space, passage)) for passage in passages]
+            records = zip(stored, passages, vectors, strict=True)
+            new = [(each.row, each.scope, passage, vector) for each, passage, vector in records]
+            insert_vectors(self.connection, space, new)
         known = [at for at, each in enumerate(stored) if each.record.text_hash not in self._new_texts]
         for space in self._spaces if known else ():
             scopes = sorted({stored[at].scope for at in known})
@@ -253,7 +254,7 @@ class ClusterRows(Rows):
         self._scope_of[row] = scope
 
     def _find(self, key: str) -> tuple[int, int] | None:
-        """The row and scope of a record that there is, which is locked."""
+        """The row and scope of the record with this id, which is then locked; None if there is no such record."""
         if key not in self._places:
             place = "SELECT row, scope FROM ids WHERE id = %s FOR UPDATE"
             if (row := self.connection.execute(place, (key,)).fetchone()) is None:
@@ -281,7 +282,7 @@ class ClusterRecords(PostgresRecords):
     _table = ClusterRows
 
     def _added(self, groups: Sequence[Sequence[Change]]) -> list[Record]:  # noqa: ARG002
-        """None: a new record needs several statements there."""
+        """Nothing is added at once here, because a new record needs several statements."""
         return []
 
     def _tidy(self, groups: Sequence[Sequence[Change]], stored: Sequence[Record]) -> None:
