@@ -11,8 +11,8 @@ from recollect.config import shown_place
 from recollect.errors import UsageError
 from recollect.moving import exports, following
 from recollect.moving import format as export_format
-from recollect.moving.transfer import TRUTH, Moved, Steps, add_missing, batches
-from recollect.types import Change, Put, Store
+from recollect.moving.transfer import TRUTH, Moved, add_missing, batches
+from recollect.types import Change, Put, Steps, Store
 from recollect.types.parts import FIELDS, Snapshot, StoreSnapshot
 from recollect.types.records import default_origin
 

@@ -25,8 +25,7 @@ from recollect.disk import at_home, hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError, StoreError, UsageError, file_errors
 from recollect.moving import Place, archive, exports
 from recollect.moving.archive import EXPORT, STORE, Backup
-from recollect.moving.transfer import Steps
-from recollect.types import Store
+from recollect.types import Steps, Store
 
 _DATED = re.compile(r".+-\d{4}-\d\d-\d\dT\d{6}Z(-\d+)?\.zip")  # the names that `dated` gives
 _SERVER = "recollect"  # begins the name of a dated backup of a store that is no file

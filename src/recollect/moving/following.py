@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 from recollect.errors import Overtaken, UsageError
 from recollect.moving import transfer
 from recollect.moving.format import to_line
-from recollect.moving.transfer import Moved, PartComparison, Steps, is_full, verified, weight
-from recollect.types import Store
+from recollect.moving.transfer import Moved, PartComparison, is_full, verified, weight
+from recollect.types import Steps, Store
 from recollect.types.parts import FIELDS, KEYS, Part, StoreSnapshot
 
 ROUND = 100_000  # differences that are held in memory at once

@@ -1,14 +1,14 @@
 """Add to a store what it lacks of the parts of another, batch by batch; then read everything back."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from recollect.errors import FailedError, UsageError
 from recollect.moving import exports
 from recollect.moving import format as export_format
-from recollect.types import Progress
+from recollect.types import Progress, Steps
 from recollect.types.parts import FIELDS, Contents, Part, Snapshot
 
 BATCH_PARTS = 1_000
@@ -16,8 +16,6 @@ BATCH_BYTES = 4_000_000  # the most that is read, held in memory and written at 
 HEAVY = {"record": 2, "vector": 2, "history": 4, "note": 1}  # kind → the position of its largest value
 NAMED = 20  # ids that an error names; more are counted
 TRUTH = ("record", "history")  # kinds that must be the same in both stores; of the rest the target keeps its own
-
-Steps: TypeAlias = Callable[[str], Progress | None]  # makes the progress bar of a step from its name
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]  # called with (done, total) as long work goes on
+Steps: TypeAlias = Callable[[str], Progress | None]  # shows the progress of each step of long work, by the step's name
 
 
 class Part(NamedTuple):
