@@ -154,11 +154,10 @@ def _branch(parents: Mapping[str, object], leaf: object, times: Mapping[str, obj
 def claude(values: Values, _name: str, skip: Skip) -> Iterator[Conversation]:
     """The export of Claude. Messages that name their parent are a tree, as ChatGPT's; others are a list."""
     for value in values:
-        listing = value.get("chat_messages")
-        messages = [one for one in listing if isinstance(one, dict)] if isinstance(listing, list) else None
-        if messages is None:
+        if not isinstance(value.get("chat_messages"), list):
             skip("a conversation without messages")
             continue
+        messages = [one for one in value["chat_messages"] if isinstance(one, dict)]
         by_id = {str(one.get("uuid") or number): one for number, one in enumerate(messages)}
         path = list(by_id)
         if messages and all(isinstance(one.get("parent_message_uuid"), str) for one in messages):
