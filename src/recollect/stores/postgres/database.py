@@ -21,7 +21,6 @@ from psycopg import sql
 from recollect.config import parameters, shown_place
 from recollect.errors import NotContacted, StoreError, Unreachable, UsageError
 from recollect.stores.database import Reading, SqlDatabase
-from recollect.stores.ledger import id_taken
 from recollect.stores.postgres.connections import (
     ADAPTERS,
     CONNECTION_LOST,
@@ -280,9 +279,6 @@ class PostgresDatabase(SqlDatabase):
                 return attempt()
             except CONFLICTS as error:
                 failure = error
-        if isinstance(failure, pg.UniqueViolation) and failure.diag.constraint_name == "records_id_key":
-            # It exists at every attempt, but is not visible.
-            raise id_taken() from failure
         raise StoreError(f"{self.address}: too many writers at once", hint="try again") from failure
 
     transact = write

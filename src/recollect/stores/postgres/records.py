@@ -107,7 +107,7 @@ class Rows(ledger.Table):
         records = [self._buffer[key] for key in sorted(self._buffer)]
         scopes = [self._scope(record.scope) for record in records]
         noted = len(records) == 1 and [key for key, *_ in self._events] == [records[0].id]
-        insert = insertion(tuple(self._spaces), noted=noted)
+        insert = insertion(self._spaces, noted=noted)
         with self.connection.pipeline():
             inserted = []
             for record, scope in zip(records, scopes, strict=True):
