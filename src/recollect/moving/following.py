@@ -189,10 +189,7 @@ class _Copying:
         return different
 
     def _concerns(self, kind: str, old: Head | None, new: Head | None) -> bool:
-        """Whether a difference is followed. Models that only the target has stay, with their vectors.
-
-        External ids without a scope, which an older version stored, are not copied: they may be private.
-        """
+        """Whether a difference is followed. Models that only the target has stay, with their vectors."""
         match kind:
             case "space":
                 return new is None
@@ -200,8 +197,6 @@ class _Copying:
                 return old is not None or (new is not None and new[0] in self._spaces)
             case "meta":
                 return old is not None and (old[0] != "space" or new is None or new[1] in self._spaces)
-            case "join":
-                return old is None or bool(old[2])
         return True
 
     def _store(self, kind: str, stored: Sequence[Part], gone: Sequence[Part]) -> None:

@@ -89,7 +89,7 @@ class PartComparison:
     def leaves_out(self, part: Part) -> bool:
         """Whether a part is not copied: history and vectors of records that differ in the target.
 
-        External ids without a scope, which an older version stored, are not copied either: they may be private.
+        External ids without a scope, in exports of older versions, are not copied either: they may be private.
         """
         if part.kind == "join":
             return not part.values[2]
