@@ -117,7 +117,7 @@ def _name_writers(snapshot: Snapshot, place: Place) -> int:
     count = 0
     with opened(place) as store:
         for batch in batches(snapshot.parts(), None, snapshot.counts()):
-            named = {part.values[0]: part for part in batch if part.kind == "record"}
+            named = {part.field("id"): part for part in batch if part.kind == "record"}
             changes: list[Change] = []
             for record in store.records.get(list(named)):
                 _, kind, text, *_, origin, author, session = named[record.id].values

@@ -60,7 +60,7 @@ def compare(source: StoreSnapshot, store: Store, *, dry_run: bool = False) -> Hi
 
 def refusal(source: StoreSnapshot, changes: HistoryComparison) -> UsageError:
     """The error for a target that was changed by itself: which of its records."""
-    known = [part.values[0] for part in _whole(source, (Part("record", (key,)) for key in changes.own))]
+    known = [part.field("id") for part in _whole(source, (Part("record", (key,)) for key in changes.own))]
     return transfer.refusal(len(changes.own) - len(known), known)
 
 
@@ -129,8 +129,8 @@ class _Copying:
                 self.added["history"] += len(events)
                 if not self.dry_run:
                     self.store.contents.follow(stale, events, newest=newest)
-                    newest = max(newest, events[-1].values[0])
-                    self.purged = self.purged or any(event.values[2] == "purge" for event in events)
+                    newest = max(newest, events[-1].field("seq"))
+                    self.purged = self.purged or any(event.field("action") == "purge" for event in events)
                     self._check(stale)
                     self._check(events)
             if self.dry_run:

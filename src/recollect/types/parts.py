@@ -24,6 +24,10 @@ class Part(NamedTuple):
         """What no two parts of a kind share."""
         return self.values[: KEYS[self.kind]]
 
+    def field(self, name: str) -> Any:
+        """The value of the field with this name in `FIELDS`."""
+        return self.values[FIELDS[self.kind].index(name)]
+
 
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

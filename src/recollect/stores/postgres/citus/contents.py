@@ -72,9 +72,9 @@ class ClusterContents(PostgresContents):
         if not parts:
             return
         table = ClusterRows(connection, writer)
-        stored = table.lock([part.values[0] for part in parts])
-        self.insert_records(connection, {each: parts[each] for each in parts if each.values[0] not in stored}, writer)
-        orphans = [table.restate(part, record) for part, record in parts.items() if part.values[0] in stored]
+        stored = table.lock([part.field("id") for part in parts])
+        self.insert_records(connection, {each: parts[each] for each in parts if each.field("id") not in stored}, writer)
+        orphans = [table.restate(part, record) for part, record in parts.items() if part.field("id") in stored]
         table.drop_orphans(orphans)
         adopt_vectors(connection, [passage_hash(record.passage) for record in parts.values()])
 

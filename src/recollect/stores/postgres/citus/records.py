@@ -160,7 +160,7 @@ class ClusterRows(Rows):
 
     def restate(self, part: Part, record: Record) -> tuple[int, bytes]:
         """Replace the record with this id by what a part holds; returns the scope and the passage that it had."""
-        key, columns, terms = part.values[0], columns_of(part), self.writer.terms(record)
+        key, columns, terms = part.field("id"), columns_of(part), self.writer.terms(record)
         (row, old_scope), scope = self._place(key), self._scope(scope_of(part))
         before = "SELECT passage FROM records WHERE scope = %s AND row = %s"
         (passage,) = self.connection.execute(before, (old_scope, row)).fetchone() or (b"",)
