@@ -360,12 +360,11 @@ def chunk_records(
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
     begins = moment_of(metadata.get("valid_from")) or moment_of(metadata.get("date")) or date_in_name(Path(path).name)
+    ends = moment_of(metadata.get("valid_until"), end=True)
     common: dict[str, Any] = {
         "scope": options.scope,
         "tags": tuple(dict.fromkeys((*own, *options.tags))),
         "category": metadata_text(metadata.get("category")) or None,
-        "happened_at": begins,
-        "expires_at": moment_of(metadata.get("valid_until"), end=True),
         "source": "index",
         "origin": "file",
         "kind": "chunk",
@@ -378,9 +377,9 @@ def chunk_records(
             text=chunk.text,
             lines=chunk.lines,
             place=chunk.place,
-            **common
-            | ({"happened_at": chunk.date} if chunk.date else {})
-            | ({"expires_at": chunk.expires} if chunk.expires else {}),
+            happened_at=chunk.date or begins,
+            expires_at=chunk.expires or ends,
+            **common,
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]

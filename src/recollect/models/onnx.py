@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from recollect.errors import ConfigError, ModelError, UsageError
+from recollect.errors import ConfigError, ModelError
 from recollect.models.catalogue import Model, get_model, model_path
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows
 from recollect.ranking import well_formed
@@ -47,15 +47,8 @@ ILLEGIBLE, LEGIBLE = 1.6, 4.0  # letters a token: below the first a model unders
 class Runtime:
     """A model's graph and tokenizer, loaded once, at first use."""
 
-    def __init__(self, name: Model | str, kind: str) -> None:
-        model = get_model(name) if isinstance(name, str) else name
-        if model.kind != kind:
-            articles = {"embedder": "an embedder", "reranker": "a reranker"}
-            raise UsageError(
-                f"{model.name} is {articles[model.kind]}, not {articles[kind]}",
-                hint=f"`recollect model list` lists the {kind}s",
-            )
-        self.model = model
+    def __init__(self, model: Model | str) -> None:
+        self.model = get_model(model) if isinstance(model, str) else model
         self.threads = default_threads()
         self._lock = threading.Lock()
         self._loaded: tuple[Tokenizer, Any] | None = None
@@ -206,7 +199,7 @@ class OnnxEmbedder(CachedQueries):
     """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
 
     def __init__(self, model: Model | str) -> None:
-        self._runtime = Runtime(model, "embedder")
+        self._runtime = Runtime(model)
         self.model = self._runtime.model
         self.name = self.model.name
         super().__init__()
@@ -266,7 +259,7 @@ class OnnxReranker:
     """A cross-encoder: reads query and passage as one text. Nothing is loaded before the first pair."""
 
     def __init__(self, model: Model | str) -> None:
-        self._runtime = Runtime(model, "reranker")
+        self._runtime = Runtime(model)
         self.name = self._runtime.model.name
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
