@@ -150,6 +150,21 @@ def test_day_of_expiry_ends_at_its_end(monkeypatch: pytest.MonkeyPatch, expiry: 
     assert parse_time("2026-11-18") == datetime(2026, 11, 18, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    ("text", "hours", "as_expiry"),
+    [
+        ("36h", -36, 36), ("2 hours", -2, 2), ("90 Minuten", -1.5, 1.5),
+        ("2 hours ago", -2, -2), ("vor 3 Stunden", -3, -3), ("in 2 hours", 2, 2),
+    ],
+)  # fmt: skip
+def test_hours_and_minutes_in_words(monkeypatch: pytest.MonkeyPatch, text: str, hours: float, as_expiry: float) -> None:
+    """Without "in" and "ago" they are before now, and after now for an expiry."""
+    at = datetime(2026, 11, 18, 20, tzinfo=UTC)
+    monkeypatch.setattr("recollect.memory.validation.now", lambda: at)
+    assert parse_time(text) == at + timedelta(hours=hours)
+    assert parse_time(text, ahead=True) == at + timedelta(hours=as_expiry)
+
+
 def test_name_of_a_file_gives_the_time_of_its_chunks(tmp_path: Path) -> None:
     """Unless its front matter has a date."""
     folder = tmp_path / "notes"

@@ -35,9 +35,16 @@ FILTER_ARGUMENTS = ("where", "scope", *SCOPE_PARTS, *FILTER_NAMES)
 
 _OTHERS = ("scope", *SCOPE_PARTS, "supersedes")  # arguments of `add` that are not fields of the record
 
-_SPAN = re.compile(r"(\d{1,9})\s*(min|h|d|w|mo|y)", re.ASCII)
 LONGEST_DAY = len("2026-03-14")  # a longer text in ISO 8601 has a time
-_MINUTES = {"min": 1, "h": 60, "d": 1_440, "w": 10_080, "mo": 43_200, "y": 525_600}
+_MINUTES = {
+    **dict.fromkeys(("min", "minute", "minutes", "minuten"), 1),
+    **dict.fromkeys(("h", "hour", "hours", "stunde", "stunden"), 60),
+    "d": 1_440, "w": 10_080, "mo": 43_200, "y": 525_600,
+}  # fmt: skip
+_SPAN = re.compile(
+    rf"(?P<before>vor\s+)?(?P<after>in\s+)?(?P<count>\d{{1,9}})\s*(?P<unit>{'|'.join(_MINUTES)})(?P<ago>\s+ago)?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 def make_record(values: Mapping[str, Any], default: Scope) -> Record:
@@ -137,7 +144,7 @@ def _scope(*names: str | None) -> Scope:
 
 
 def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime | None:
-    """A time from ISO 8601 (`2026-03-14T15:09Z`), a span (`2w`, `36h`) or words (`last week`, `Friday`).
+    """A time from ISO 8601 (`2026-03-14T15:09Z`), a span (`2w`, `2 hours ago`) or words (`last week`, `Friday`).
 
     A span is before now and a weekday is the last one; if `ahead`, they are after now. A day, a week or a month stands
     for its beginning; if `ahead`, a day stands for its end.
@@ -145,8 +152,9 @@ def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime
     if value is None:
         return None
     try:
-        if isinstance(value, str) and (span := _span(value)) is not None:
-            return now() + span if ahead else now() - span
+        if isinstance(value, str) and (span := _SPAN.fullmatch(value.strip())):
+            ahead = bool(span["after"]) or (ahead and not span["before"] and not span["ago"])
+            return now() + _length(span) if ahead else now() - _length(span)
         at = value if isinstance(value, datetime) else _moment(value, ahead=ahead)
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError):
@@ -171,15 +179,15 @@ def _moment(text: str, *, ahead: bool) -> datetime:
 
 def parse_span(text: str) -> timedelta:
     """A span of time: `90min`, `36h`, `3d`, `2w`, `3mo`, `1y`."""
+    span = _SPAN.fullmatch(text.strip())
     with contextlib.suppress(OverflowError):  # longer than Python can count
-        if (span := _span(text)) is not None:
-            return span
+        if span and not (span["before"] or span["after"] or span["ago"]):
+            return _length(span)
     raise UsageError(f"{brief(text)} is not a span of time", hint="write 90min, 36h, 3d, 2w, 3mo, 1y")
 
 
-def _span(text: str) -> timedelta | None:
-    span = _SPAN.fullmatch(text.strip())
-    return timedelta(minutes=int(span[1]) * _MINUTES[span[2]]) if span else None
+def _length(span: re.Match[str]) -> timedelta:
+    return timedelta(minutes=int(span["count"]) * _MINUTES[span["unit"].lower()])
 
 
 def parse_id(value: object) -> str:
