@@ -188,8 +188,8 @@ def _kind(type_: Any) -> str:
 
 def _looked_up(name: str) -> Mapping[str, Any]:
     module, _, table = name.partition(":")
-    found: Mapping[str, Any] = getattr(importlib.import_module(module), table)
-    return found
+    choices: Mapping[str, Any] = getattr(importlib.import_module(module), table)
+    return choices
 
 
 _WORDS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}

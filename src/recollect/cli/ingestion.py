@@ -20,6 +20,7 @@ from recollect.cli.flags import (
     command,
     common,
     common_options,
+    environment_of,
     flags,
     json_flag,
     load_settings,
@@ -117,16 +118,13 @@ def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | Non
 
 
 def _start_filling(memory: Memory, options: Mapping[str, Any], *, move: bool = False) -> int:
-    """Start a process that computes the vectors of this memory; its address may hold a password, so it is no flag."""
+    """Start a process that computes the vectors of this memory."""
     from recollect.memory.filling import start
-    from recollect.stores import kind_of
 
-    place, scope = memory.settings.place, memory.scope.as_dict()
-    config = common_options(options)["config"]
-    flags = [f"--{part}={name}" for part, name in scope.items()] + ([f"--config={config}"] if config else [])
-    flags += [f"--embedder={memory.settings.embedder}"] if move else []
-    settings = {"RECOLLECT_STORE": kind_of(place).absolute(place), "RECOLLECT_EMBEDDER": memory.settings.embedder}
-    return start(memory.store, settings, tuple(flags))
+    embedder = memory.settings.embedder
+    flags = [f"--{part}={name}" for part, name in memory.scope.as_dict().items()]
+    flags += [f"--embedder={embedder}"] if move else []
+    return start(memory.store, {**environment_of(memory, options), "RECOLLECT_EMBEDDER": embedder}, tuple(flags))
 
 
 def _print_report(report: Report, owner: str) -> None:

@@ -340,21 +340,19 @@ class ChatImport(FileImport[ChatReport]):
                 (" › ".join((*name, *chunk.headings)), chunk.text, (max(1, chunk.lines[0] - 2), chunk.lines[1] - 2))
                 for chunk in chunks
             ]
-        self._clock += STEP
+        # Each is stored later than the last: turns without a time of their own stay in order.
+        begin = self._clock + 2 * STEP
+        self._clock += (1 + len(parts)) * STEP
         return [
             Record(
-                self._part_id(conversation, turn.id, at), body, title=head, lines=lines, created_at=self._tick(), **own
+                self._part_id(conversation, turn.id, at), body, title=head, lines=lines, created_at=begin + at * STEP,
+                **own,
             )
             for at, (head, body, lines) in enumerate(parts)
-        ]
+        ]  # fmt: skip
 
     def _part_id(self, conversation: Conversation, message: str, part: int) -> str:
         return self._id(self._scope, "turn", conversation.source, conversation.id, message, str(part))
-
-    def _tick(self) -> datetime:
-        """A time of storing that is later than the last: turns without a time of their own stay in order."""
-        self._clock += STEP
-        return self._clock
 
     def _apply(self, changes: Sequence[Change]) -> None:
         if changes:

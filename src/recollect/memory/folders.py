@@ -108,16 +108,11 @@ def indexed_folders(
             chosen = IndexOptions.from_dict(options)
             # Inner folders keep their own options. If the folder was never indexed itself, its other files have none.
             mixed = any(
-                other is None or _changes_inner(chosen, own := IndexOptions.from_dict(other))
+                other is None or (own := IndexOptions.from_dict(other)) != chosen.inside(own, chosen)
                 or (not around and own != chosen)
                 for other in inside
             )  # fmt: skip
             yield [path], MIXED_OPTIONS if mixed else chosen
-
-
-def _changes_inner(options: IndexOptions, own: IndexOptions) -> bool:
-    """Whether a run with these options gives the files of an inner folder other options than its own."""
-    return options.inside(own, options) != own
 
 
 def _index(
@@ -311,8 +306,8 @@ def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, report:
             text, count = redact(text)
             report.redacted += count
             name = path.relative_to(root).as_posix()
-            found = split(text, path=str(path), name=name, size=size, overlap=overlap)
-            pieces += (replace(piece, place=laid.place(piece.lines)) for piece in found) if laid else found
+            parts = split(text, path=str(path), name=name, size=size, overlap=overlap)
+            pieces += (replace(piece, place=laid.place(piece.lines)) for piece in parts) if laid else parts
     return pieces
 
 

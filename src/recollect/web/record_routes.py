@@ -1,11 +1,10 @@
 """Search, recall and why-not; and single records: list, add, read, edit, supersede, forget, undo, history, file."""
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -199,7 +198,7 @@ def add_record(
     fields = body.set_fields("text", "supersedes")
     record = asker.memory.add(body.text, supersedes=body.supersedes, **fields)
     other = resembling(asker.memory, record) if similar else None
-    return _changed(asker.memory, record, began, 201, {"similar": other.as_dict()} if other else {})
+    return _changed(asker.memory, record, began, 201, **({"similar": other.as_dict()} if other else {}))
 
 
 @router.get("/v1/records/{id:anything}", **documented(StoredRecord))
@@ -345,9 +344,7 @@ def _forgotten(memory: Memory, ids: list[str]) -> Json:
     return Json({"forgotten": forgotten, "changes": [_change(memory, key, began) for key in forgotten]})
 
 
-def _changed(
-    memory: Memory, record: Record, began: datetime, status: int = 200, more: Mapping[str, Any] = MappingProxyType({})
-) -> Json:
+def _changed(memory: Memory, record: Record, began: datetime, status: int = 200, **more: Any) -> Json:
     """The record now, and the number of the change for `/v1/undo`."""
     # The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
     side = memory if memory.caller is not None else memory.scoped(record.scope)
