@@ -15,7 +15,7 @@ from recollect.cli.answers import note_other_scopes, record_named, save_answer
 from recollect.cli.flags import command, common_options, filters_of, open_memory, option_flags, search_options
 from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
 from recollect.fusion import METHODS
-from recollect.options import FILTERS, RECALL, RECALL_TOKENS, SEARCH
+from recollect.options import FILTERS, RECALL, RECALL_TOKENS, SEARCH, SIMILAR
 from recollect.types import Answer, Result, Trace, now
 from recollect.types.records import short_id, short_ids
 
@@ -103,7 +103,7 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
 @command()
 @click.argument("target", metavar="ID_OR_PATH")
 @click.option(
-    "--limit", "-n", type=click.IntRange(0, 100), default=5, show_default=True, help="How many similar notes."
+    "--limit", "-n", type=click.IntRange(0, 100), default=SIMILAR, show_default=True, help="How many similar notes."
 )
 def related(target: str, limit: int, as_json: bool, **options: Any) -> int:
     """List the notes that a note links to, those that link to it, and similar ones.

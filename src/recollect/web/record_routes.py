@@ -19,7 +19,7 @@ from recollect.memory.changes import chain
 from recollect.memory.originals import Excerpt
 from recollect.memory.payloads import MOST_NAME, RecallBlock, RelatedAnswer, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
-from recollect.memory.related import MOST_SIMILAR, SIMILAR
+from recollect.memory.related import MOST_SIMILAR
 from recollect.memory.resemblance import resembling
 from recollect.memory.shapes import (
     answer_dict,
@@ -31,7 +31,7 @@ from recollect.memory.shapes import (
     verdict_dict,
 )
 from recollect.models.embedders import SERVICES
-from recollect.options import SCOPE_PARTS
+from recollect.options import SCOPE_PARTS, SIMILAR
 from recollect.types import Event, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import CallerMemory
