@@ -13,6 +13,7 @@ from recollect.cli.flags import command, flags, open_memory
 from recollect.cli.ingestion import compute_vectors
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
 from recollect.ingest import memories, turns
+from recollect.memory.folders import vectors_may_fail
 from recollect.options import ORIGINS
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def _imported(
     method: str, paths: Sequence[str], format_: str | None, wait: bool | None, options: Mapping[str, Any]
 ) -> Any:
     """Import files with a method of `Memory`, compute the vectors of what is new, and return the report."""
-    from recollect.memory.folders import vectors_may_fail
-
     with open_memory(options) as memory:
         chosen = {"format": format_, "tags": options["tags"], "origin": options["origin"]}
         report = getattr(memory, method)(paths, **chosen, reading=progress("reading"))
