@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
-from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
+from recollect.config.trust import PROJECT_FILE, ProjectFile, is_trusted, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
 from recollect.disk import at_home, own_folder, write_private
@@ -258,7 +258,7 @@ def _from_project(path: Path) -> tuple[dict[str, Origin], tuple[str, ...]]:
         return {}, (f"{error.message} and was not used",)
     if file is None:
         return {}, ()
-    return (read_project(file), ()) if TrustedFiles().holds(file) else ({}, (NOT_TRUSTED,))
+    return (read_project(file), ()) if is_trusted(file) else ({}, (NOT_TRUSTED,))
 
 
 def read_project(file: ProjectFile) -> dict[str, Origin]:
