@@ -321,7 +321,8 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
 
     with file_errors(path, hint="check the folder"):
         target = at_home(path).resolve()
-        text = target.read_bytes().decode("utf-8") if _from_file(target) or target.exists() else ""
+        _from_file(target)  # a file that is wrong already is refused
+        text = target.read_bytes().decode("utf-8") if target.exists() else ""
         changed = set_values(text, settings, heading)
         if tomllib.loads(changed) == tomllib.loads(text):
             return Written(target, changed=False)
