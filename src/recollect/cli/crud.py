@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,15 +17,13 @@ from recollect.cli.answers import is_number, note_other_scopes, record_named, sa
 from recollect.cli.flags import command, declared, filters_of, flags, open_memory, option_flags
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
+from recollect.memory.callers import Rollback
 from recollect.memory.resemblance import Resemblance, resembling
 from recollect.memory.shapes import event_dict, name_of, record_dict, record_dicts, rollback_dict
 from recollect.memory.validation import FIELDS, make_filter
 from recollect.options import ORIGINS
 from recollect.types import Record, now
 from recollect.types.records import short_id, short_ids
-
-if TYPE_CHECKING:
-    from recollect.memory.callers import Rollback
 
 _FIELDS = ("text", *(option.name for option in FIELDS), "origin", "author")
 LEAST_COLUMNS = 20  # of a text in a list, however narrow the terminal is

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -33,21 +33,18 @@ from recollect.errors import LlmError, UsageError
 from recollect.ingest import service as services
 from recollect.ingest import watch as watching
 from recollect.ingest.discovery import LARGER
+from recollect.ingest.facts import FactVerdict, Piece
+from recollect.ingest.folder import Report
 from recollect.ingest.readers import EXTRA
 from recollect.ingest.service import Platform
+from recollect.ingest.watch import Pass
+from recollect.memory import Memory
 from recollect.memory.filling import FillingThread, fill, fill_in_background, start
-from recollect.memory.folders import announce_model, redactions_counted, vectors_may_fail
+from recollect.memory.folders import Extraction, announce_model, redactions_counted, vectors_may_fail
 from recollect.network.addresses import offline
 from recollect.options import SCOPE_PARTS
 from recollect.stores import kind_of
 from recollect.types.records import first_words
-
-if TYPE_CHECKING:
-    from recollect.ingest.facts import FactVerdict, Piece
-    from recollect.ingest.folder import Report
-    from recollect.ingest.watch import Pass
-    from recollect.memory import Memory
-    from recollect.memory.folders import Extraction
 
 NAMED_FILES = 5  # how many skipped files are named for one reason; the others are counted
 FACT_WIDTH = 100

@@ -15,13 +15,12 @@ from recollect.cli.flags import command, common_options, open_memory, settings_f
 from recollect.cli.lab import interval
 from recollect.cli.terminal import counted, echo, emit, notice, plain, print_table, progress
 from recollect.errors import UsageError
-from recollect.memory import migration
+from recollect.memory import Memory, migration
 from recollect.memory.filling import exclusive
 from recollect.memory.migration import Migration
 
 if TYPE_CHECKING:
     from recollect.evaluation.tryout import SideBySide
-    from recollect.memory import Memory
 
 EMPTY = "nothing to migrate: there are no records"
 NO_VECTORS = "the store has no vectors yet: `recollect embed` computes them with the model of the settings"

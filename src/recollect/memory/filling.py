@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -24,11 +24,9 @@ from recollect import process
 from recollect.dataclass import dataclass
 from recollect.disk import hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError
+from recollect.memory.memory import Memory
 from recollect.sources.local import REST
 from recollect.types import Progress, Store
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 NICE = 10  # the priority of the background process: other programs go first
 HANDOVER_SECONDS = 10.0  # how long a new process waits for one with the same embedder that may be about to end

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.config import Settings
 from recollect.disk import at_home
@@ -19,15 +19,13 @@ from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report,
 from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings, embed
+from recollect.memory.memory import Memory
 from recollect.memory.naming import MOST_LISTED
 from recollect.memory.roots import check_there, kept_fields
 from recollect.models.openai import open_llm
 from recollect.redaction import redact
 from recollect.types import ActiveSpace, Filter, Progress, Record, Scope, Store, Vector
 from recollect.types.records import Change, MarkIngested, Put, SetFolderOptions, Supersede
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
 MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"

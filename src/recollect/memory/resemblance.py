@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from recollect.errors import RecollectError
+from recollect.memory.memory import Memory
 from recollect.memory.shapes import bounded
 from recollect.memory.validation import trusting
 from recollect.ranking import same_subject
 from recollect.types import Filter, Record
 from recollect.types.records import short_id
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 NEAREST = 6  # facts that are compared, with the new one itself among them
 TEXT_CHARACTERS = 400  # of the other fact that are shown
