@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -14,15 +14,13 @@ from recollect.cli.ingestion import compute_vectors
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
 from recollect.ingest import memories, turns
 from recollect.memory import Memory
+from recollect.memory.conversations import ChatReport, StoredConversation
 from recollect.memory.folders import vectors_may_fail
+from recollect.memory.memos import MemoReport
 from recollect.options import ORIGINS
 
-if TYPE_CHECKING:
-    from recollect.memory.conversations import ChatReport, StoredConversation
-    from recollect.memory.memos import MemoReport
-
 F = TypeVar("F", bound=Callable[..., Any])
-R = TypeVar("R", "ChatReport", "MemoReport")
+R = TypeVar("R", ChatReport, MemoReport)
 
 NAMED_FILES = 20  # how many skipped files are named; the others are counted
 

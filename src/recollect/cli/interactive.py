@@ -72,7 +72,7 @@ class SearchScreen(App[None]):
         if not worker.is_cancelled:
             self.call_from_thread(self.show, answer, failure)
 
-    def show(self, answer: Answer | None, failure: str = "") -> None:
+    def show(self, answer: Answer | None, failure: str) -> None:
         """Fill the list, and show the first result."""
         self.results = answer.results if answer else ()
         rows = self.query_one(OptionList)

@@ -24,8 +24,13 @@ from recollect.cli.terminal import (
     progress,
     width,
 )
+from recollect.config import shown_place
 from recollect.errors import UsageError
+from recollect.network.addresses import offline
+from recollect.network.calls import contacts, ledger_file
 from recollect.options import SCOPE_PARTS
+from recollect.stores import STORES, kind_of, scheme_of
+from recollect.stores.rows import analyzer_of
 
 if TYPE_CHECKING:
     from recollect.doctor import Finding
@@ -66,8 +71,6 @@ def status(egress: bool, as_json: bool, **options: Any) -> None:
 
 def _if_missing(place: str) -> dict[str, Any]:
     """The configured place and size 0, for a store that does not exist yet."""
-    from recollect.stores import kind_of
-
     kind = kind_of(place)
     return {} if place == ":memory:" or kind.exists(place) else {"store": kind.describe(place), "bytes": 0}
 
@@ -75,8 +78,6 @@ def _if_missing(place: str) -> dict[str, Any]:
 def _show_egress(options: Mapping[str, Any], as_json: bool) -> None:
     """Print the calls of all processes of this user, and the hosts that the settings name. Opens no store."""
     from recollect.memory.reach import reach
-    from recollect.network.addresses import offline
-    from recollect.network.calls import contacts, ledger_file
 
     value = {
         "offline": offline(),
@@ -153,7 +154,6 @@ def language(name: str | None, as_json: bool, **options: Any) -> None:
     A new store takes its language from the setting `language`. Later only this command changes it.
     """
     from recollect.memory import Memory
-    from recollect.stores.rows import analyzer_of
 
     if name is None:
         with open_memory(options, reads=True) as memory:
@@ -344,9 +344,6 @@ def distribute(as_json: bool, **options: Any) -> None:
     The store is that of the settings, or of --store. All records of one user are in one shard, and all that have no
     user are in another. A store with records is copied to a distributed one: recollect copy OLD NEW.
     """
-    from recollect.config import shown_place
-    from recollect.stores import STORES, scheme_of
-
     place = load_settings(options).settings.place
     if scheme_of(place) not in ("postgresql", "postgres"):
         message = f"{shown_place(place)!r} is not the address of a PostgreSQL server"

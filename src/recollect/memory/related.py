@@ -137,8 +137,8 @@ class _Note:
     def _read_aliases(self) -> list[str]:
         """The aliases of this note. The targets learn them, and those that its links to no file may mean."""
         own = [alias for alias, _ in aliases_of(self._parts)]
-        wanted = [link.target for link in _links(self._parts) if link.is_wikilink and not self._find(link)]
-        if words := words_of([*own, *wanted]):
+        targets = [link.target for link in _links(self._parts) if link.is_wikilink and not self._find(link)]
+        if words := words_of([*own, *targets]):
             for alias, path in aliases_of(self._memory.store.files.linking(words, self._where)):
                 self._targets.add_alias(alias, path)
         return own
@@ -243,10 +243,10 @@ def _at(parts: Sequence[Record], line: int) -> Record:
 
 def _under(parts: Sequence[Record], heading: str) -> Record:
     """The part under a heading, written as it is or as an anchor; the first part if there is no such heading."""
-    wanted = _anchor(heading.rpartition("#")[2])
-    for part in parts if wanted else ():
+    anchor = _anchor(heading.rpartition("#")[2])
+    for part in parts if anchor else ():
         headings = re.findall(r"^#+ (.*)", part.text, re.MULTILINE)
-        if wanted in map(_anchor, (*part.title.split(" › ")[1:], *headings)):
+        if anchor in map(_anchor, (*part.title.split(" › ")[1:], *headings)):
             return part
     return next((part for part in parts if part.place != FRONT_MATTER), parts[0])
 
