@@ -311,16 +311,13 @@ def _read(memory: Memory, record_id: str) -> bytes:
     return encoded({"id": record.id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
 
 
-_SIMILAR_NOTES = "How many similar notes."
-
-
 @router.get("/v1/related/{id:anything}", **documented(RelatedAnswer))
 async def get_related(
     id: RecordId,  # noqa: A002
     asker: Reads,
     memory: Named,
     request: Request,
-    limit: Annotated[int, Query(ge=0, le=MOST_SIMILAR, description=_SIMILAR_NOTES)] = SIMILAR,
+    limit: Annotated[int, Query(ge=0, le=MOST_SIMILAR, description="How many similar notes.")] = SIMILAR,
 ) -> Json:
     """The notes that a record or a file links to, those that link to it, and similar ones. A file is named by path."""
     run = request.app.state.searches.run
