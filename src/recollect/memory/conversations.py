@@ -12,24 +12,24 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.errors import AmbiguousId, UnknownRecord
 from recollect.ingest.chats import chat_files, read_chats
 from recollect.ingest.documents import MAX_TOKENS, read_markdown
+from recollect.ingest.facts import Piece, split
 from recollect.ingest.lengths import bounded, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
+from recollect.memory import Memory
+from recollect.memory.changes import Writer
+from recollect.memory.folders import Extraction, extract_from
 from recollect.memory.importing import FileImport
 from recollect.memory.naming import LEAST_CHARACTERS, MOST_LISTED
 from recollect.memory.validation import make_filter
 from recollect.ranking import well_formed
+from recollect.redaction import redact
 from recollect.types import Provenance, Record, Scope, now
 from recollect.types.records import TURN_STEP, Change, Forget, Put
-
-if TYPE_CHECKING:
-    from recollect.memory import Memory
-    from recollect.memory.changes import Writer
-    from recollect.memory.folders import Extraction
 
 GROUP = 200  # changes in one transaction
 BATCH = 500  # turns that are compared with the store at once
@@ -140,10 +140,6 @@ def extract_facts(memory: Memory, key: str) -> Extraction:
 
     Exchanges that were read before are not sent again. Secrets are replaced before anything is sent.
     """
-    from recollect.ingest.facts import Piece, split
-    from recollect.memory.folders import Extraction, extract_from
-    from recollect.redaction import redact
-
     whole = read_conversation(memory, key)
     report = Extraction(whole.id, "run")
     ingest = memory.settings.ingest
