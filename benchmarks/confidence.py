@@ -4,9 +4,10 @@ Three kinds of questions are asked: a set's own; unrelated ones, of other sets a
 and its own again after their relevant records were forgotten. They are asked of copies of the sets' whole stores, and
 the first two of small stores too, which hold 1, 5, 30 or 300 documents of a set. `facts` are small stores of facts of
 persons and teams (benchmarks/facts), with questions in the words of a fact and in other words; a language model wrote
-them. The questions are held out, as in benchmarks.quality; `--fit` asks those for tuning,
-computes the constants of `recollect.ranking` from them, and reports on them. `--fit --rerank MODEL` also says what
-confidence would be worth if the score of a reranker were part of its evidence.
+them. Queries of one to three words are the rarest words of a question that its answer has. All are held out, as in
+benchmarks.quality; `--fit` asks the questions for tuning, computes the constants of `recollect.ranking` from them, and
+reports on them. `--fit --rerank MODEL` also says what confidence would be worth if the score of a reranker were part of
+its evidence.
 
 Reads RECOLLECT_DATA (default ../shared/data). `--write` puts the tables and the plot into the docs.
 """
@@ -45,13 +46,14 @@ from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
 from recollect.options import LIKELY
 from recollect.ranking import FEWEST, LOWEST_RANK, Evidence, confidence, join_chances
-from recollect.types import Forget, Put, Record, Reranker
+from recollect.types import Filter, Forget, Put, Record, Reranker
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "hybrid": {}, "keyword": {"sources": ["keyword"]}, "vector": {"sources": ["vector"]},
 }  # fmt: skip
 RERANKED = "hybrid, reranked"  # the first system, with a reranker's scores as further evidence
 SIZES = (1, 5, 30, 300)  # documents of the small stores
+TYPED = ("1 word", "2 words", "3 words")  # kinds of queries that are words of a question
 WHOLE = 0  # stands for the size of a set's whole store
 FILES = Path(__file__).with_name("facts")
 FACTS = "facts"  # stands for the files of benchmarks/facts
@@ -71,18 +73,20 @@ THRESHOLDS = (0.1, 0.12, 0.15, 0.17, 0.18, 0.2, 0.25)
 class Found(NamedTuple):
     """One result: what its sources say about it, the number of visible records, and whether it is relevant.
 
-    `before` is what they say about the turn of a conversation that was said before it.
+    `before` is what they say about the turn of a conversation that was said before it, and `least` the confidence of a
+    record that has all words of a short query.
     """
 
     evidence: Mapping[str, Evidence]
     visible: int
     relevant: bool
     before: Sequence[tuple[Mapping[str, Evidence], int]] = ()
+    least: float = 0.0
 
     @property
     def confidence(self) -> float:
         chances = (confidence(*one) for one in self.before)
-        return join_chances(confidence(self.evidence, self.visible), chances, BEFORE_SHARE)
+        return join_chances(max(self.least, confidence(self.evidence, self.visible)), chances, BEFORE_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,9 @@ def main() -> None:
         ranking.CONSTANTS = fit(asked)
         print(*(f"{sources}: {values}" for sources, values in ranking.CONSTANTS.items()), sep="\n")
         print(table(threshold_rows(asked)), end="\n\n")
-    tables = {"sets": set_rows(asked), "sizes": size_rows(asked), "sources": system_rows(asked)}
+    tables = {
+        "sets": set_rows(asked), "sizes": size_rows(asked), "sources": system_rows(asked), "words": word_rows(asked),
+    }  # fmt: skip
     print(*map(table, tables.values()), sep="\n\n")
     if arguments.write and not arguments.fit:
         for name, rows in tables.items():
@@ -178,7 +184,10 @@ def stores_and_questions(
     """
     generator, keys, texts = random.Random(dataset.name), in_order(dataset), dataset.queries
     for key in keys[: OWN // share]:
-        yield WHOLE, "own", texts[key], relevant(dataset, key), memory
+        answers = relevant(dataset, key)
+        yield WHOLE, "own", texts[key], answers, memory
+        for kind, words in keyword_queries(memory, texts[key], answers[0]):
+            yield WHOLE, kind, words, answers, memory
     for text in generator.sample(others, UNRELATED // share):
         yield WHOLE, "unrelated", text, [], memory
     for key in keys[: REMOVED // share]:
@@ -192,6 +201,18 @@ def stores_and_questions(
                 for key, text in zip(own, generator.sample(others, len(own)), strict=True):
                     yield size, "own", texts[key], relevant(dataset, key), store
                     yield size, "unrelated", text, [], store
+
+
+def keyword_queries(memory: Memory, text: str, answer: str) -> Iterator[tuple[str, str]]:
+    """The rarest word of a question that its answer has, the two and the three rarest, each with its kind."""
+    keywords, (record,) = memory.store.keywords, memory.store.records.get([answer])
+    having = {token.term for token in keywords.analyzer.tokens(record.passage)}
+    tokens = [token for token in keywords.analyzer.tokens(text) if not token.stop and token.term in having]
+    written = {token.term: text[token.start : token.end] for token in tokens}
+    counts = keywords.known(list(written), Filter())
+    rarest = sorted(counts, key=lambda term: (counts[term], term))
+    for kind, number in zip(TYPED, range(1, len(rarest) + 1), strict=False):
+        yield kind, " ".join(word for term, word in written.items() if term in rarest[:number])
 
 
 def ask(
@@ -215,6 +236,7 @@ def ask(
                     *evidence,
                     one.record.id in answers,
                     tuple(filter(None, map(judge.evidence, judge.before.get(one.key, ())))),
+                    judge.least(one.key),
                 )
                 for one, evidence in judged
             ]
@@ -303,7 +325,10 @@ def fit(asked: Sequence[Asked]) -> dict[tuple[str, ...], tuple[float, float, tup
             for one in asked:
                 for place, found in enumerate(one.results[:CONFIDENT]):
                     own = one.system == system and set(found.evidence) == set(judges)
-                    if (own or (judges == ("vector",) and is_wordless(one, found))) and one.kind != "removed":
+                    if (own or (judges == ("vector",) and is_wordless(one, found))) and one.kind in (
+                        "own",
+                        "unrelated",
+                    ):
                         only = found._replace(evidence={source: found.evidence[source] for source in judges})
                         groups[one.system, one.name, one.size, one.kind, place > 0].append(only)
             if groups:
@@ -399,6 +424,18 @@ def size_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
 def system_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
     systems = dict.fromkeys(one.system for one in asked)
     return [("sources", *HEAD), *((system, *figures(of(asked, system))) for system in systems)]
+
+
+def word_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:
+    """Queries of one, two and three words, with and without the rule for records that have all of them."""
+    rows = []
+    for kind in TYPED:
+        right = [one.results[0] for one in of(asked) if one.kind == kind and one.results and one.results[0].relevant]
+        number = sum(one.kind == kind for one in of(asked))
+        kept = [fmean(result.confidence >= LIKELY for result in right)]
+        kept.append(fmean(result._replace(least=0.0).confidence >= LIKELY for result in right))
+        rows.append((kind, f"{number:,}", f"{len(right) / number:.3f}", *(f"{share:.3f}" for share in kept)))
+    return [("query", "queries", "right first", "of these likely", "without the rule"), *rows]
 
 
 def threshold_rows(asked: Sequence[Asked]) -> list[tuple[str, ...]]:

@@ -102,6 +102,7 @@ def test_time_before_or_after_a_date_favours_nothing(question: str) -> None:
         ("in 2 days", "2026-11-19"), ("tomorrow", "2026-11-18"), ("march", "2026-03-01"), ("monday", "2026-11-16"),
         ("2024", "2024-01-01"), ("nächsten Monat", "2026-12-01"), ("gestern", "2026-11-16"), ("2 days", "2026-11-15"),
         ("two weeks", "2026-11-03"), ("a couple of days", "2026-11-15"), ("zwei Wochen", "2026-11-03"),
+        ("2026-05", "2026-05-01"),
     ],
 )  # fmt: skip
 def test_fields(field: str, start: str) -> None:

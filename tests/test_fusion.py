@@ -450,6 +450,8 @@ def test_invalid_items_are_refused(item):
     """A ranking has ids or (id, score) pairs."""
     with pytest.raises(ValueError, match="ids or"):
         fuse({"a": [item]})
+    with pytest.raises(ValueError, match="rankings without a name"):
+        fuse([["x"], ["y"]])
 
 
 def test_explicit_rank_replaces_the_position():

@@ -404,12 +404,12 @@ def matching_words(text: str, query: str, analyzer: Analyzer) -> set[str]:
 
 
 def _best_stretch(hits: list[tuple[int, int, str]], width: int) -> tuple[int, int]:
-    """The stretch of at most `width` characters with the most different terms: its start and end."""
+    """The shortest stretch with the most different terms in at most `width` characters: its start and end."""
     best, stretch, left = 0, (0, 0), 0
     inside: Counter[str] = Counter()
     for start, end, term in hits:
         inside[term] += 1
-        while end - hits[left][0] > width and hits[left][0] < start:
+        while (end - hits[left][0] > width or inside[hits[left][2]] > 1) and hits[left][0] < start:
             inside[hits[left][2]] -= 1
             inside += Counter()
             left += 1

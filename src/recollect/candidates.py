@@ -159,7 +159,17 @@ class Judgment:
             return None
         before = map(self.evidence, self.before.get(key, ()))
         chances = (confidence(*other) for other in before if other)
-        return round(join_chances(confidence(*evidence), chances, BEFORE_SHARE), 6)
+        own = max(confidence(*evidence), self.least(key))
+        return round(join_chances(own, chances, BEFORE_SHARE), 6)
+
+    def least(self, key: int | str) -> float:
+        """The confidence that a source gives to a document whatever the evidence is, or 0."""
+        counted = (
+            (ranking.position(key), ranked.least_confidence)
+            for ranking, ranked in zip(self.rankings, self.lists, strict=True)
+            if ranked.least_confidence and ranking.weight > 0
+        )
+        return max((least[at] for at, least in counted if at is not None and at < len(least)), default=0.0)
 
     @cached_property
     def before(self) -> dict[int | str, list[int | str]]:
@@ -172,6 +182,8 @@ def _file_and_line(record: Record) -> tuple[str | None, int]:
     """What a record is a part of, and where, as in `RankedRows`."""
     if record.kind == "turn" and record.source and record.author_session:
         return f"{record.source} {record.author_session}", -max(1, micros(record.created_at) or 1)
+    if record.kind == "chunk" and record.place and record.place.startswith("message "):
+        return f"{record.path} {record.place}", 0
     return record.path if record.kind == "chunk" else None, record.lines[0] if record.lines else 0
 
 

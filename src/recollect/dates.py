@@ -175,7 +175,7 @@ def _check_month(match: re.Match[str], sure: Sequence[str]) -> None:
 
 def _month(match: re.Match[str], today: date) -> tuple[date, date]:
     """A month, of a year or the last one of this name."""
-    month = MONTHS[match["month"].lower()]
+    month = MONTHS.get(match["month"].lower()) or int(match["month"])
     _check_month(match, sure=["in", "during", "since", "last", "this", "im", "seit"])
     year, last = (match.groupdict().get(name) for name in ("year", "last"))
     first = date(int(year) if year else today.year - (month > today.month - bool(last)), month, 1)
@@ -247,6 +247,7 @@ _AHEAD = (
 )
 _ALONE = (  # in a field, nothing else can be meant
     (_MONTH, _month), (_WEEKDAY, _weekday), (_YEAR, _year), (rf"{_NUMBER}\s+{_UNIT}", _back),
+    (r"(?P<year>(?:19|20)\d\d)-(?P<month>1[0-2]|0[1-9])", _month),
 )  # fmt: skip
 
 LONGEST = 1_000  # characters of a question in which a date is looked for

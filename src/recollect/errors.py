@@ -30,6 +30,7 @@ Each carries what happened (`message`), what to do next (`hint`) and a stable `c
 from __future__ import annotations
 
 import contextlib
+import copyreg
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class RecollectError(Exception):
         self.applied = 0
         """How many groups of changes had been stored before the error."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copied and pickled by what it holds, since some kinds take other arguments than the message."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
+
     def explain(self, message: str, hint: str) -> None:
         """Replace the message and the hint."""
         self.args, self.message, self.hint = (message,), message, hint
@@ -76,6 +81,17 @@ def file_errors(path: object, action: str = "written", *, hint: str = "") -> Ite
         raise FailedError(f"{path} cannot be {action}: {error.strerror or error}", hint=hint) from error
 
 
+@contextlib.contextmanager
+def errors_as(kind: type[RecollectError], about: str, hint: str = "") -> Iterator[None]:
+    """Turn whatever third-party code raises into an error of ours, which begins with `about`."""
+    try:
+        yield
+    except RecollectError:
+        raise
+    except Exception as error:
+        raise kind(f"{about}: {type(error).__name__}: {error}", hint=hint) from error
+
+
 class UsageError(RecollectError, code="usage", exit_code=2):
     """The request is wrong."""
 
@@ -88,7 +104,7 @@ class UnknownRecord(UsageError, code="unknown_record"):
     """No record has this id."""
 
     def __init__(self, record_id: str) -> None:
-        super().__init__(f"no record has the id {record_id!r}", hint="`recollect list` shows the ids that are there")
+        super().__init__(f"no record has the id {record_id!r}", hint="a search or a list shows the ids")
 
 
 class AmbiguousId(UsageError, code="ambiguous_id"):

@@ -360,6 +360,10 @@ def _as_lists(
     elif weights:
         raise ValueError("a RankedList carries its own weight; `weights` goes with a mapping of rankings")
     ranked = list(lists)
+    if not all(isinstance(ranking, RankedList) for ranking in ranked):
+        raise ValueError(
+            "rankings without a name; write {'keyword': [...], 'vector': [...]}, or give each as RankedList"
+        )
     names = [ranking.source for ranking in ranked]
     if len(set(names)) < len(names):
         raise ValueError(f"two lists have the same source name: {', '.join(names)}")

@@ -15,7 +15,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import CallToolResult, ErrorData, JSONRPCError, TextContent, ToolAnnotations
-from pydantic import Field, ValidationError, create_model
+from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from recollect import __version__
 from recollect.errors import RecollectError, UnknownRecord, UsageError
@@ -37,7 +37,7 @@ from recollect.memory.shapes import (
 from recollect.memory.validation import FIELDS, MAX_TEXT
 from recollect.options import FILTERS, MCP, RECALL_TOKENS, SEARCH, Bounds, Option
 from recollect.ranking import clean
-from recollect.types import Record, now
+from recollect.types import now
 from recollect.types.records import new_id
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,6 +69,10 @@ def parameter(kind: Any, about: str, default: Any = inspect.Parameter.empty, **b
     return Annotated[kind, Field(description=about, **bounds)], default
 
 
+# One text is a list of one: models write both.
+ONE_OR_MORE = BeforeValidator(lambda value: [value] * bool(value) if isinstance(value, str) else value)
+
+
 def _option(option: Option) -> Parameter:
     """A search option, filter or field of a record as a parameter. Few defaults are null, which some cannot send."""
     match option.kind:
@@ -82,7 +86,7 @@ def _option(option: Option) -> Parameter:
             return parameter(number, option.help, option.default, **low, le=min(bounds.high, MOST_NUMBER))
         case "names":
             word: Any = Literal[*option.allowed] if option.allowed else Name
-            names = Annotated[list[word], Field(max_length=MOST_NAMES)]
+            names = Annotated[list[word], Field(max_length=MOST_NAMES), ONE_OR_MORE]
             return parameter(names, option.help, [])
     kind = Literal["", *option.allowed] if option.allowed else Name
     return parameter(kind, option.help, option.default or "")
@@ -96,7 +100,7 @@ QUERY = parameter(
 )  # fmt: skip
 ID = parameter(str, "The id of a record.", min_length=1, max_length=MOST_NAME)
 IDS = parameter(
-    list[Annotated[str, Field(min_length=1, max_length=MOST_NAME)]],
+    Annotated[list[Annotated[str, Field(min_length=1, max_length=MOST_NAME)]], ONE_OR_MORE],
     "The ids of the records. If one is unknown, none is forgotten.", min_length=1, max_length=MOST_NAMES,
 )  # fmt: skip
 FACT: Mapping[str, Parameter] = {
@@ -141,10 +145,6 @@ def _result(value: Mapping[str, Any], text: str | None = None) -> CallToolResult
     """A structured result, and the same as text for clients that read only text."""
     content = TextContent(type="text", text=visible_json(value) if text is None else text)
     return CallToolResult(content=[content], structured_content=dict(value))
-
-
-def _record_result(record: Record, offset: int = 0) -> CallToolResult:
-    return _result(bounded(record_dict(record), READ_CHARACTERS, offset))
 
 
 class MemoryTools:
@@ -195,7 +195,7 @@ class MemoryTools:
     )  # fmt: skip
     def memory_get(self, id: str, offset: int) -> CallToolResult:  # noqa: A002  (the word of the JSON)
         """Read one record by its id, with its times, tags and source; if `next_offset` is set, read on from there."""
-        return _record_result(self.memory.require(id), offset)
+        return _result(bounded(record_dict(self.memory.require(id)), READ_CHARACTERS, offset))
 
     @_tool(READS)
     def memory_status(self) -> CallToolResult:
@@ -231,7 +231,7 @@ class MemoryTools:
             stored |= {"similar": similar.as_dict() | advice}
         if record.expires_at and record.expires_at <= now():
             stored |= {"warning": "searches do not find it: its expiry lies in the past"}
-        return _result(bounded(stored, READ_CHARACTERS))
+        return _result(bounded(stored))
 
     @_tool(
         CHANGES, id=ID,
@@ -241,7 +241,8 @@ class MemoryTools:
     )  # fmt: skip
     def memory_supersede(self, id: str, text: str, by: str, at: str) -> CallToolResult:  # noqa: A002
         """Replace a record that is no longer true by a new text or by another record; the old one stays in history."""
-        return _record_result(self._written().supersede(id, by or None, text=text or None, at=at or None))
+        new = self._written().supersede(id, by or None, text=text or None, at=at or None)
+        return _result(bounded(record_dict(new)))
 
     @_tool(CHANGES, ids=IDS)
     def memory_forget(self, ids: list[str]) -> CallToolResult:
@@ -258,7 +259,7 @@ class MemoryTools:
         `forgotten` are the ids of the records that this hides.
         """
         action, record, forgotten = self._written().undo_details(id)
-        shown = record and bounded(record_dict(record), READ_CHARACTERS)
+        shown = record and bounded(record_dict(record))
         return _result({"undone": action, "record": shown, "forgotten": forgotten})
 
 
@@ -320,8 +321,10 @@ class MemoryTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
     ) -> CallToolResult:
-        """Run the tool; an expected error becomes text only: some clients check structured ones against the schema."""
+        """Run the tool; null is as if left out. An expected error is text only: some clients check structured ones."""
         _caller.set(_client_of(context))
+        named = self.parameters["properties"]
+        arguments = {name: value for name, value in arguments.items() if value is not None or name not in named}
         try:
             return await super().run(arguments, context, convert_result)  # type: ignore[no-any-return]
         except ToolError as error:

@@ -126,10 +126,9 @@ class Pipeline:
         start = time.perf_counter()
         try:
             with self.reading():
-                ranked = source.search(query)
+                return replace(source.search(query), source=source.name, took_ms=_since(start))
         except Exception as error:  # noqa: BLE001  (an edge: whatever a source does, the others still answer)
             return RankedList(source.name, error=error, took_ms=_since(start))
-        return replace(ranked, source=source.name, took_ms=_since(start))
 
     def answer(self, query: Query, lists: Sequence[RankedList], start: float) -> Answer:
         """The answer that the sources' lists give; `start` is when the query began (`time.perf_counter`)."""

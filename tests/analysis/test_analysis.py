@@ -500,6 +500,12 @@ def test_snippet_is_where_most_terms_are():
     assert "a sauna beside the dishwasher" in shown(f"{apart} a sauna beside the dishwasher", "sauna dishwasher")
 
 
+def test_a_snippet_goes_on_after_the_rarest_term():
+    """A term that stands all over a table does not push the matching row to the end of the window."""
+    table = " ".join(f"| item {number} | {number * 3} kg |" for number in range(100, 200))
+    assert "item 177 | 531 kg" in shown(table, "item 177")
+
+
 @pytest.mark.parametrize(
     ("before", "match"), [("我" * 500, "北京"), ("ภาษา" * 200, "ไทย"), (f"https://example.com/{'x' * 400} ", "sauna")]
 )

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -196,6 +197,22 @@ def test_demo_answers_and_names_the_next_command(run):
     assert figures["right_at_1"]["fused"] >= max(figures["right_at_1"]["keyword"], figures["right_at_1"]["vector"]) - 1
 
 
+def test_demo_names_a_command_that_runs(run, monkeypatch):
+    """Started as a module and not on the path, the program is not its file `__main__.py`."""
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("sys.argv", ["/lib/recollect/__main__.py"])
+    assert f"  {sys.executable} -m recollect index ~/notes" in run("demo", "--embedder", "hashing:64").out
+
+
+def test_wrong_settings_leave_config_show_running(run, home):
+    """Errors of settings advise it: it lists the names with their defaults, and repeats the error."""
+    (home / "wrong.toml").write_text("limit = 3\n")
+    refused = run("search", "x", "--config", home / "wrong.toml")
+    assert "`recollect config show` lists them all" in refused.err
+    shown = run("config", "show", "--config", home / "wrong.toml")
+    assert (shown.code, "search.limit" in shown.out, refused.err in shown.err) == (2, True, True)
+
+
 def test_models_are_listed(run):
     """The default is marked, and each line says whether the model is installed."""
     rows = run("model", "list", "--json").json
@@ -218,6 +235,35 @@ def test_empty_scope_is_refused(run):
     assert run("add", "Secret", "--user", "").code == 2
     assert run("add", "-", stdin='{"text": "Secret", "scope": {"user": ""}}').code == 2
     assert run("list", "--any-scope").code == 1
+
+
+def test_empty_store_is_refused(run):
+    """A script whose variable is empty does not write to the user's own store."""
+    assert run("add", "x", "--store", "").code == 2
+    assert run("list").out == ""
+
+
+def test_text_after_two_dashes_may_begin_with_a_dash(run):
+    """As the message about an unknown option says."""
+    run("add", "--", "-5 degrees on the balcony")
+    assert "-5 degrees" in run("search", "--limit", "1", "--", "-5 degrees").out
+
+
+def test_list_marks_what_is_superseded(run):
+    """As a search does."""
+    run("add", "Rent is 900 euro.", "--id", "rent")
+    run("supersede", "rent", "--text", "Rent is 950 euro.")
+    new, old = run("list", "--superseded").out.splitlines()
+    assert (new.endswith("950 euro."), old.endswith("900 euro.  superseded")) == (True, True)
+
+
+def test_list_says_how_many_more_there_are(run):
+    """And how they are shown; the last page says nothing."""
+    for text in ("one heron", "two herons", "three herons"):
+        run("add", text)
+    assert run("list", "--limit", "2").err == "1 more: --offset 2 shows the next ones\n"
+    assert run("list", "--limit", "2", "--offset", "2").err == ""
+    assert run("list", "--limit", "3").err == ""
 
 
 def test_reading_creates_no_store(run, home):

@@ -149,9 +149,13 @@ def test_every_source_failing_is_an_error(run):
         (["eval", "xyzzy"], "recollect eval --help"),
         (["eval", "run", "--xyzzy"], "recollect eval run --help"),
         (["model", "fetch"], "recollect model fetch --help"),
+        (["search", "spare", "key"], "recollect search --help; put a text of several words in quotation marks"),
+        (["add", "-5 degrees"], "recollect add --help; a text that begins with a dash is given last, after --"),
+        (["search", "x", "--xyzzy"], "recollect search --help"),
+        (["search", "x", "--limit", "0"], "--help lists the flags and their values"),
     ],
 )
 def test_wrong_words_name_the_help_of_their_command(run, words, hint):
-    """Also of a command below another one."""
+    """Also of a command below another one; and how a text is given that the shell or the parser took apart."""
     refused = run(*words)
     assert (refused.code, refused.err.splitlines()[-1].strip()) == (2, hint)

@@ -99,14 +99,17 @@ def test_empty_store_shows_what_to_do(run, home):
     assert not (home / "set").exists()
 
 
-def test_store_of_code_gives_no_questions(run, home):
+def test_store_of_code_and_documents_gives_no_questions(run, home):
+    """The hint says what questions come from."""
     (home / "src").mkdir()
+    (home / "src" / "mail.eml").write_text("Subject: Rare gardens of Persia\n\nA walled orchard with quiet ponds.\n")
     (home / "src" / "a.py").write_text(
         "def f():\n    # a comment that says something about nothing at all\n    return 1\n"
     )
     run("index", home / "src")
     ran = run("eval", "make-set", "-o", "set", "--json")
-    assert (ran.code, ran.error["message"]) == (2, "no question can be made of 1 records")
+    assert (ran.code, ran.error["message"]) == (2, "no question can be made of 2 records")
+    assert ran.error["hint"] == "questions come from facts, and from Markdown and text files"
 
 
 def test_scope_flags_apply(run, home):

@@ -57,6 +57,7 @@ def test_set_is_measured_and_described(run, data):
 
 def test_default_system_alone_needs_no_embedder(run, data):
     """`--embedder none` is keyword search; the set's store is in the cache, not the user's own."""
+    assert "\ndefault has nDCG@10: " in run("eval", "run", data).out  # not "the highest" of one
     ran = run("eval", "run", data, "--json")
     assert list(ran.json["systems"]) == ["default"]
     assert ran.json["comparisons"] == []

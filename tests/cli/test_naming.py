@@ -59,6 +59,8 @@ def test_numbers_do_not_cross_scopes_or_stores(run, facts, home):
     run("search", "key")
     assert run("get", "1", "--user", "ada").code == 2
     assert "this scope has no last answer" in run("get", "1", "--user", "ada").err
+    run("list", "--user", "ada", "--tag", "none")
+    assert "related or conversation, and the last answer of this scope has 0" in run("get", "1", "--user", "ada").err
     run("add", "Mine.", "--store", str(home / "other.db"))
     assert run("get", "1", "--store", str(home / "other.db")).code == 2
     assert run("get", "1").code == 0

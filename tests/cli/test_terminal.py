@@ -20,6 +20,8 @@ from recollect.cli import main, terminal
             "See [the docs](https://example.org/a_(b)) and ![a heron](h.png), [one][1].",
             "See the docs and a heron, one.",
         ),
+        ("- [[Alpha]], [[a/Beta#Budget|the second]] and ![[plan.png]]", "• Alpha, the second and plan.png"),
+        ("| [[Anselm\\|Ans]] | x |", "• Ans · x"),
         ("- one\n* [x] two\n  3. three", "• one\n• two\n• three"),
         ("| a | `b` |\n|---|:-:|\n| 1 | 2 |", "• a · b\n• 1 · 2"),
         ("```sh\n# a **comment**\n- x\n```\nend", "# a **comment**\n- x\nend"),
@@ -62,7 +64,7 @@ def test_json_is_made_only_for_a_program(run, monkeypatch) -> None:
     assert len(run("search", "heron", "--json").json["results"]) == len(made) == 1
 
 
-@pytest.mark.parametrize("part", ["*a ", "[", "[a](", "`", "<!--", "_x", "> ", "| a ", "(("])
+@pytest.mark.parametrize("part", ["*a ", "[", "[[a|", "[[a\\|b]", "[a](", "`", "<!--", "_x", "> ", "| a ", "(("])
 def test_long_lines_of_marks_take_little_time(part: str) -> None:
     """No pattern takes time that grows with the square of a line."""
     began = time.process_time()

@@ -347,7 +347,7 @@ def test_worker_that_does_not_answer_is_refused(cluster: Cluster) -> None:
     with pytest.raises(StoreError, match=f"{cluster.ports[worker]} does not answer"):
         distribute(cluster.url)
     worker.start()
-    assert len(distribute(cluster.url).shards) == 2
+    assert len(distribute(cluster.url)) == 2
 
 
 def test_worker_without_pgvector_is_refused(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_extension_that_citus_does_not_know_is_refused() -> None:
         with pytest.raises(StoreError, match="the extension vector was created before Citus") as refused:
             distribute(place)
         cluster.execute((refused.value.hint or "").partition(": ")[2])
-        assert len(distribute(place).shards) == 1
+        assert len(distribute(place)) == 1
 
 
 def test_cluster_that_does_not_know_its_coordinator_is_refused(cluster: Cluster) -> None:

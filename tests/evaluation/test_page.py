@@ -341,7 +341,7 @@ def test_set_runs_through_all_studies(dataset, capsys):
 def test_set_without_an_embedder_is_measured_by_keyword(dataset, capsys):
     """What can be studied is."""
     assert main(["eval", "report", "boats", "--embedder", "none"]) == 0
-    assert "keyword has the highest nDCG@10" in (dataset.parent / "report.html").read_text(encoding="utf-8")
+    assert "keyword has nDCG@10" in (dataset.parent / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.ci

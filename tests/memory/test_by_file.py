@@ -48,6 +48,22 @@ def test_file_is_one_result(birds: Memory) -> None:
     assert all(not result.passages for result in results if result.record.id != "pond0")
 
 
+@pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.ci)])
+def test_message_of_a_mailbox_is_one_result(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+    """A message counts as a file: others of its mailbox neither hide it nor change its score; its own chunks add up."""
+    place = tmp_path / "m.db" if kind == "file" else request.getfixturevalue("new_schema")()
+    texts = [("message 1", "boats"), ("message 2", "heron lake"), ("message 3", "heron lake dawn")]
+    chunks = [
+        Record(f"{at}", text, kind="chunk", path="/mail/all.mbox", lines=(20 * at, 20 * at + 9), place=message)
+        for at, (message, text) in enumerate([*texts, ("message 3", "heron lake reeds")], 1)
+    ]
+    with Memory.open(place, settings=Settings(), embedder="none") as mail:
+        mail.store.records.apply([[Put(record) for record in chunks]])
+        results = mail.search(QUERY).results
+        assert {one.record.place: len(one.passages) for one in results} == {"message 2": 0, "message 3": 1}
+        assert all(result.factors.get("files", 1) >= 1 for result in results)
+
+
 def test_chunks_are_listed_by_themselves(birds: Memory) -> None:
     """`by="chunk"` gives every chunk its own place and score."""
     results = birds.search(QUERY, sources=["keyword"], by="chunk").results

@@ -121,6 +121,27 @@ def test_search_reports_confidence_and_leaves_out_nothing(notes):
     assert unrelated.trace.abstained == ""
 
 
+@pytest.mark.parametrize("words", ["kafka", "descaling machine", "lukas office plants", "mars"])
+def test_words_that_only_one_record_has_are_likely_to_mean_it(notes, words):
+    """People and agents type the words that they look for; a question with one of these words is none of that."""
+    answer = notes.search(words, for_model=True)
+    holding = [text for text in NOTES if set(words.split()) <= set(text.lower().replace(".", "").split())]
+    assert [result.record.text for result in answer.results[: len(holding)]] == holding
+    assert all(result.confidence >= 0.6 for result in answer.results[: len(holding)])
+
+
+def test_words_of_many_records_are_left_to_the_evidence(open_memory, arctic):
+    """By chance, more records have them than can be meant."""
+    memory = open_memory(embedder=arctic)
+    memory.add_many({"text": f"{text} Reported by Anna."} for text in NOTES)
+    pipeline, query = memory.prepare("anna reported")
+    assert [ranked.least_confidence for ranked in pipeline.ask(query)] == [(), ()]
+    pipeline, query = memory.prepare("anna kafka")
+    keyword = next(ranked for ranked in pipeline.ask(query) if ranked.source == "keyword")
+    assert keyword.least_confidence[:2] == (0.6, 0.0)
+    assert "Kafka" in keyword.entries[0].record.text
+
+
 def test_results_for_a_model_are_likely(notes):
     """Unless `min_confidence` is given, here or in the settings, also as 0. An empty answer names the closest."""
     assert notes.search(ANSWERED, for_model=True).results[0].record.text == NOTES[0]

@@ -55,7 +55,9 @@ def test_turn_is_a_record_with_speaker_time_and_conversation(memory):
     assert by_text["Noted: it is in the shed now."].origin == "agent"
     assert by_text["The wheel was built in 1871."].origin == "import"
     block = memory.recall("where is the spare key of the boathouse", min_confidence=0)
-    assert "said by user" in block.text
+    assert "said by user)" in block.text  # the first turn has the title already
+    block = memory.recall("under the blue pot", min_confidence=0)
+    assert "said by assistant in The spare key)" in block.text
     assert KEY in {memory.get(citation.id).author_session for citation in block.citations}
 
 

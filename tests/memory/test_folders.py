@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,27 @@ def test_renamed_folder_takes_those_inside_with_it(open_memory: Callable[..., Me
     assert [folder.description for folder in folders(memory.store)] == ["", "Diary."]
     report = memory.index(moved / "b", user="ada")
     assert (report.unchanged, report.added, report.changed, report.rescoped) == (1, [], [], [])
+
+
+def test_new_folder_at_the_old_path_takes_nothing_from_a_renamed_one(
+    open_memory: Callable[..., Memory], notes: Path, tmp_path: Path
+) -> None:
+    """The renamed folder keeps its chunks, also when this happens twice, and a run over all of them changes nothing."""
+    memory = open_memory()
+    memory.index(notes)
+    for name in ("first", "second"):
+        shutil.copytree(notes, tmp_path / name)
+        rename(memory, str(notes), str(tmp_path / name))
+        kept = {record.id for record in memory.list()}
+        assert len(memory.index(notes).added) == 2
+        assert kept < {record.id for record in memory.list()}
+    assert [folder.chunks for folder in folders(memory.store)] == [2, 2, 2]
+    assert (memory.index(notes).unchanged, memory.index(tmp_path / "first").unchanged) == (2, 2)
+    ids = {record.id for record in memory.list(path=str(notes))}
+    (notes / "open.md").write_text("# Open\n\nThe harbour closes at nine.\n\n# More\n\nIt opens at five.\n")
+    memory.index(notes)
+    assert len(ids & {record.id for record in memory.list(path=str(notes))}) == 1
+    assert len(memory.list()) == 6
 
 
 def test_inner_folder_is_renamed_alone(open_memory: Callable[..., Memory], tmp_path: Path) -> None:

@@ -260,6 +260,14 @@ def test_built_in_embedder_of_the_store_still_answers(open_memory: Callable[...,
     assert "hashing:64 still answers" in str(answer.trace.warnings)
 
 
+def test_hashing_without_its_dimension_is_the_model_of_the_store(path: Path) -> None:
+    """A search does not advise to move to the model that answers."""
+    for embedder in ("hashing", "hashing:256", "hashing"):
+        with Memory.open(path, embedder=embedder, settings=Settings()) as memory:
+            memory.add("The spare key is under the fern.")
+            assert (memory.search("spare key").trace.warnings, memory.status()["vectors"]["with"]) == ((), 1)
+
+
 def test_model_of_the_store_answers_if_that_of_the_settings_is_not_there(
     open_memory: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

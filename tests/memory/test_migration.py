@@ -361,8 +361,9 @@ def test_interrupted_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with opened(tmp_path / "memory.db") as memory:
         fill(memory, 100)
         slow = "import sys, time; from recollect.memory import embeddings; from recollect.cli import main\n"
-        slow += "embed = embeddings.embed; embeddings.BATCH = embeddings.MOST_BATCH = 5\n"
-        slow += "embeddings.embed = lambda *words: (print('batch', flush=True), time.sleep(0.1), embed(*words))[-1]\n"
+        slow += "from recollect.types import ActiveSpace as Serving; embeddings.BATCH = embeddings.MOST_BATCH = 5\n"
+        slow += "embed = Serving.embed\n"
+        slow += "Serving.embed = lambda *words: (print('batch', flush=True), time.sleep(0.1), embed(*words))[-1]\n"
         slow += "raise SystemExit(main(sys.argv[1:]))"
         words = ["migrate", "--embedder", "hashing:128", "--store", str(tmp_path / "memory.db")]
         process = subprocess.Popen([sys.executable, "-c", slow, *words], stdout=subprocess.PIPE, text=True)

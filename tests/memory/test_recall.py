@@ -305,7 +305,7 @@ def test_empty_answer_is_reported_in_the_block():
 @pytest.mark.parametrize("tokens", [0, LEAST_TOKENS - 1, MOST_TOKENS + 1, 300.5, "many"])
 def test_budget_out_of_bounds_is_refused(tokens):
     """Too small for one entry, or too large."""
-    with pytest.raises(UsageError, match="budget"):
+    with pytest.raises(UsageError, match="tokens must be"):
         recall(answer(), tokens=tokens)
 
 

@@ -506,6 +506,44 @@ def test_any_embedder_error_does_not_stop_a_write(open_memory: OpenMemory) -> No
     assert any("boom" in line for line in said)
 
 
+@pytest.mark.parametrize("wrong", [np.ones((1, 65)), np.ones((2, 64)), np.ones(64), np.full((1, 64), np.nan)], ids=str)
+def test_wrong_vectors_are_refused_and_the_record_is_stored(open_memory: OpenMemory, wrong: Any) -> None:
+    """One vector of another length, stored, would make the index unreadable for good."""
+    said: list[str] = []
+    embedder = Counting()
+    memory = open_memory(embedder=embedder, announce=said.append)
+    memory.add("heron by the lake")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedder, "passages", lambda _texts: wrong)
+        memory.add("heron in the reeds")
+        assert memory.search("heron").trace.mode == "keyword-only"
+    assert [line.partition(" returned ")[0] for line in said] == ["stored without vectors: hashing:64"]
+    answer = memory.search("heron")
+    assert (answer.trace.mode, len(answer.results), memory.status()["vectors"]["without"]) == ("hybrid", 2, 0)
+
+
+def test_wrong_vector_of_a_query_is_named(open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer does not count as hybrid if nothing can be near to the query."""
+    embedder = Counting()
+    memory = open_memory(embedder=embedder)
+    memory.add("heron by the lake")
+    monkeypatch.setattr(embedder, "query", lambda _text: np.full(64, np.nan))
+    trace = memory.search("heron").trace
+    assert trace.mode == "keyword-only"
+    assert "the query's vector has numbers that are not finite" in trace.warnings[0]
+
+
+def test_object_that_is_no_embedder_is_refused(open_memory: OpenMemory) -> None:
+    """When the memory is opened, not at the first record; no property is read for that."""
+
+    class Nameless(HashingEmbedder):
+        name = fingerprint = property(lambda _self: pytest.fail("the model was loaded"))  # type: ignore[assignment]
+
+    open_memory(embedder=Nameless.__new__(Nameless))
+    with pytest.raises(UsageError, match="it has no name, fingerprint, passages, query"):
+        open_memory(embedder=object())
+
+
 def test_all_sources_failing_is_an_error(open_memory: OpenMemory) -> None:
     """Never an empty list: the error names every source and its reason."""
     open_memory(embedder="none").add("heron")

@@ -136,6 +136,16 @@ def test_undo_of_a_supersession_keeps_an_existing_record(memory: Memory) -> None
     assert memory.get(other.id) == other
 
 
+def test_supersession_whose_old_record_was_changed_since_names_that_record(memory: Memory) -> None:
+    """Named by the new record it cannot be undone; the hint leads to the history of the old one."""
+    old, other = memory.add("The office closes at nine."), memory.add("The office closes at ten.")
+    memory.supersede(old.id, other.id)
+    memory.edit(old.id, title="Office")
+    with pytest.raises(UsageError, match="cannot be undone") as refused:
+        memory.undo(other.id)
+    assert refused.value.hint == f"`recollect history {old.id}` shows why"
+
+
 def test_undo_of_a_supersession_keeps_an_edited_record(memory: Memory) -> None:
     """The new record was changed since."""
     old = memory.add("The office closes at nine.")

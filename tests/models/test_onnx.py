@@ -140,9 +140,9 @@ def test_fingerprint_is_short_and_stable():
 
 
 def test_reranker_is_refused_as_an_embedder():
-    """The catalogue's reranker is refused, with what it is."""
-    with pytest.raises(UsageError, match="minilm-l12-reranker is a reranker, not an embedder"):
-        OnnxEmbedder(MINILM_L12_RERANKER)
+    """A model of the catalogue that is no embedder is none of the names that are available."""
+    with pytest.raises(UsageError, match="unknown embedder 'minilm-l12-reranker'; available: arctic-embed-s"):
+        open_embedder("minilm-l12-reranker")
 
 
 def test_threads_are_configurable(monkeypatch):

@@ -248,7 +248,7 @@ def test_client_is_created_once_and_closed(wire, system, ask, nothing_left):
     assert asking._http() is client
     asking.close()
     asking.close()
-    assert client.is_closed
+    assert client._client.is_closed
 
 
 def test_query_cannot_choose_the_host(settings):

@@ -533,6 +533,23 @@ def test_short_list_of_an_external_source_counts_fully(scene: Scene) -> None:
     assert "team:b" in [result.record.id for result in answer.results]
 
 
+class Silent:
+    """A source that returns nothing at all."""
+
+    name, timeout = "silent", None
+
+    def search(self, _query: Query) -> Any:
+        return None
+
+
+def test_source_that_returns_no_list_has_failed(scene: Scene) -> None:
+    """It is named in the trace, and the others answer."""
+    pipeline, query = scene.opened().prepare("heron")
+    answer = replace(pipeline, sources=(*pipeline.sources, Silent()))(query)
+    assert len(answer.results) == 2
+    assert [trace.status for trace in answer.trace.sources if trace.name == "silent"] == ["failed"]
+
+
 @dataclass
 class PartlyLost:
     """A source of which a part cannot be reached: it answers a narrower filter, or after some failures."""

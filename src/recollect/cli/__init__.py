@@ -211,14 +211,25 @@ def _collect_rarely() -> None:
 
 def _failed(error: RecollectError | click.ClickException, words: Sequence[str]) -> int:
     if isinstance(error, click.ClickException):
-        error = UsageError(error.format_message(), hint=_help_for(error, words))
+        error = UsageError(error.format_message(), hint=_hint_for(error, words))
     print_error(error, "--json" in words)
-    return error.exit_code
+    return 0 if _is_hook(words) else error.exit_code
 
 
-def _help_for(error: click.ClickException, words: Sequence[str]) -> str:
-    """The help of the command that refused its words: of `eval run`, not of `recollect`."""
+def _is_hook(words: Sequence[str]) -> bool:
+    """Whether an agent program runs this command: it takes exit code 2 as an order to stop."""
+    captures = {"hook", "capture"}.issubset(words) and not any(word.startswith("--transcript") for word in words)
+    return captures or {"recall", "--hook"}.issubset(words)
+
+
+def _hint_for(error: click.ClickException, words: Sequence[str]) -> str:
+    """The help of the command that refused its words: of `eval run`, not of `recollect`; and how a text is given."""
     context = getattr(error, "ctx", None)
-    if context is not None:
-        return f"{context.command_path} --help"
-    return f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
+    if context is None:
+        return f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
+    hint, takes = f"{context.command_path} --help", {parameter.name for parameter in context.command.params}
+    if not takes & {"query", "text"}:
+        return hint
+    if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
+        return f"{hint}; a text that begins with a dash is given last, after --"
+    return f"{hint}; put a text of several words in quotation marks" if "unexpected extra" in error.message else hint

@@ -52,12 +52,12 @@ def record_named(memory: Memory, name: str, *, for_good: bool = False) -> str:
     if for_good:
         message = f"this cannot be undone, so {name!r} is not taken as a result of the last answer"
         raise UsageError(message, hint="nothing was changed; name the record by its id")
-    ids = _read(_file(memory)).get(memory.scope.key, [])
-    if 1 <= int(name) <= len(ids):
+    ids = _read(_file(memory)).get(memory.scope.key)
+    if ids and 1 <= int(name) <= len(ids):
         return ids[int(name) - 1]
     error = UnknownRecord(name)
-    results = f"the last answer of this scope has {len(ids)}" if ids else "this scope has no last answer"
-    error.hint = f"a number means a result of the last search, recall, list or conversation, and {results}"
+    results = "this scope has no last answer" if ids is None else f"the last answer of this scope has {len(ids)}"
+    error.hint = f"a number means a result of the last search, recall, list, related or conversation, and {results}"
     raise error
 
 

@@ -10,9 +10,9 @@ import click
 
 from recollect.cli.flags import common, common_options, json_flag, load_settings
 from recollect.cli.terminal import as_text, dim, echo, emit, indented, notice, one_line, plain, print_table, progress
-from recollect.config import shown, shown_place, unknown_variables, user_file
+from recollect.config import Loaded, Settings, shown, shown_place, unknown_variables, user_file
 from recollect.config.openclaw import Imported, read_document, read_openclaw
-from recollect.config.settings import Written, read_project, write_settings
+from recollect.config.settings import Written, names, read_project, write_settings
 from recollect.config.toml import set_values
 from recollect.config.trust import PROJECT_FILE, project_path, read_project_file, set_trusted, trusted_files
 from recollect.disk import at_home
@@ -34,7 +34,13 @@ def config() -> None:
 @json_flag
 def show(as_json: bool, **options: Any) -> None:
     """Show every setting, its value, and where the value comes from."""
-    loaded = load_settings(options)
+    wrong = None
+    try:
+        loaded = load_settings(options)
+    except ConfigError as error:
+        if "config show" not in (error.hint or ""):
+            raise
+        loaded, wrong = Loaded(Settings(), dict.fromkeys(names(), "default")), error
     values = {name: (loaded.value(name), origin) for name, origin in loaded.origins.items() if name != "sources"}
     values |= {name: (value, loaded.origins["sources"]) for name, value in shown(loaded.settings.sources)}
     values["store"] = (shown_place(loaded.settings.place), loaded.origins["store"])
@@ -43,6 +49,9 @@ def show(as_json: bool, **options: Any) -> None:
     rows = [(name, as_text(value), origin) for name, (value, origin) in values.items()]
     document = {name: {"value": value, "from": origin} for name, (value, origin) in values.items()}
     emit(as_json, document, lambda: print_table(rows))
+    if wrong:
+        notice("these are the defaults, because the settings cannot be used:")
+        raise wrong
 
 
 @config.command("path")

@@ -129,7 +129,10 @@ def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
         save_answer(memory, (record.id for record in records))
         if not records and not as_json:
             note_other_scopes(memory, where)
+        left = memory.store.count(where)["total"] - offset - len(records) if len(records) == limit else 0
     emit(as_json, lambda: record_dicts(records), lambda: _print_listing(records, numbered=True))
+    if left > 0 and not as_json:
+        notice(f"{left:,} more: --offset {offset + limit} shows the next ones")
     return 0 if records else 1
 
 
@@ -306,10 +309,11 @@ def _print_listing(records: Sequence[Record], *, numbered: bool = False) -> None
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
         place = f"{number:>{digits}}. " if numbered else ""
         key = place + click.style(short[record.id].ljust(longest), fg="cyan")
-        origin = "" if record.origin in ("user", "file") else f"  {record.origin}"
-        room = terminal.width() - len(place) - longest - len("  2026-11-18  ") - len(origin)
+        marks = "" if record.origin in ("user", "file") else f"  {record.origin}"
+        marks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
+        room = terminal.width() - len(place) - longest - len("  2026-11-18  ") - len(marks)
         line = plain_text(terminal.fitting(words, max(LEAST_COLUMNS, room)))
-        echo(f"{key}  {dim(_time(record.time)[:10])}  {line}{dim(origin)}")
+        echo(f"{key}  {dim(_time(record.time)[:10])}  {line}{dim(marks)}")
 
 
 def _time(at: datetime | None) -> str:

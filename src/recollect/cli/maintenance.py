@@ -351,6 +351,6 @@ def distribute(as_json: bool, **options: Any) -> None:
     STORES.load("postgresql")  # says what to install where the driver is missing
     from recollect.stores.postgres.citus.layout import distribute
 
-    shards = distribute(place).shards
-    document = {"store": shown_place(place), "shards": dict(shards)}
+    shards = distribute(place)
+    document = {"store": shown_place(place), "shards": shards}
     emit(as_json, document, lambda: print_table([(node, counted(count, "shard")) for node, count in shards.items()]))

@@ -130,7 +130,7 @@ def _one(memory: Memory, step: Migration, options: Mapping[str, Any], bars: Any)
     computed = step.prepare(memory, bars("preparing"))
     if place is not None and not reason:
         named = _settings_embedder(options)
-        verdict = tryout.try_out(memory, step, dataset, named=named, bars=progress)
+        verdict = tryout.try_out(memory, step, dataset, named=named, steps=progress)
         reason = f"{' and '.join(verdict.fell)} fell significantly" if verdict.fell else ""
     if reason and not options["switch"]:
         return Outcome(step, computed, verdict, reason=reason)

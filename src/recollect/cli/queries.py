@@ -149,7 +149,8 @@ def demo(as_json: bool, **options: Any) -> None:
                 file = where(result.record).rpartition("notes/")[2]
                 echo(f"  {rank}. {plain(result.record.title)[:52]:<52}  {click.style(ranks, fg='cyan'):<34}  {file}")
             echo()
-        program = "recollect" if shutil.which("recollect") else sys.argv[0]
+        started = f"{sys.executable} -m recollect" if sys.argv[0].endswith("__main__.py") else sys.argv[0]
+        program = "recollect" if shutil.which("recollect") else started
         echo(
             f"The right note came first for {scores['fused']} of {len(questions)} judged questions "
             f"(keyword alone {scores['keyword']}, vector alone {scores['vector']}).\n\n"

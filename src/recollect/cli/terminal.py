@@ -61,6 +61,7 @@ _MARKS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # and 
     (r"^\s*(?:> ?)+", ""),
     (r"^\s*#{1,6}\s+(.*?)([:.?!]?)[\s#]*$", lambda heading: heading[1] + (heading[2] or ":")),
     (r"^\s*(?:[-*+]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?(?=\S)", "• "),
+    (r"!?\[\[(?:[^\[\]|]{0,300}?\\?\|)?([^\[\]|]{1,300})\]\]", r"\1"),
     (
         r"!?\[([^\[\]]{0,300})\](?:\([^()]{0,500}(?:\([^()]{0,100}\)[^()]{0,100})?\)|\[[^\[\]]{0,100}\])",
         r"\1",
@@ -82,7 +83,7 @@ def without_markdown(text: str) -> str:
         elif in_code:
             lines.append(line)
         elif not re.fullmatch(_TABLE_RULE, line):
-            cells = line.split("|") if line.lstrip().startswith("|") else []
+            cells = re.split(r"(?<!\\)\|", line) if line.lstrip().startswith("|") else []
             words = f"• {' · '.join(filter(None, map(str.strip, cells)))}" if cells else line
             for mark, replacement in _MARKS:
                 words = re.sub(mark, replacement, words)

@@ -92,7 +92,7 @@ class Settings:
     store: str | None = option(
         None,
         "A file (by default in the user's data folder), or a URL such as postgresql://user@host/database.",
-        check=(lambda place: not misspelt(place), "a file, or a URL with its ://"),
+        check=(lambda place: place and not misspelt(place), "a file, or a URL with its ://"),
     )
     embedder: str = option("small-embedder", "The embedding model; `none` is keyword search only.")
     language: str | None = option(
@@ -299,9 +299,10 @@ def _checked(name: str, value: object, origin: str) -> Any:
         return option.fit(value)
     except ValueError as error:
         shown = shown_place(value) if name == "store" and isinstance(value, str) else value
-        subject = option.flag_names[0] if origin == A_FLAG and option.flag_names else f"{name} from {origin}"
-        message = f"{subject} must be {option.expected}, not {brief(shown)}"
-        raise ConfigError(message, hint="`recollect config show` lists the settings and their origin") from error
+        subject, hint = f"{name} from {origin}", "`recollect config show` lists the settings and their origin"
+        if origin == A_FLAG and option.flag_names:
+            subject, hint = option.flag_names[0], "--help lists the flags and their values"
+        raise ConfigError(f"{subject} must be {option.expected}, not {brief(shown)}", hint=hint) from error
 
 
 class Written(NamedTuple):

@@ -202,7 +202,7 @@ class QuestionMaker:
 
 
 def is_note(record: Record) -> bool:
-    """Whether the record is a chunk of prose; source code is left out."""
+    """Whether the record is a chunk of a Markdown or text file; source code and documents are left out."""
     suffix = PurePath(record.path or "").suffix.lower()
     return record.kind == "chunk" and bool(record.path) and (suffix in MARKDOWN or suffix == ".txt")
 

@@ -18,11 +18,10 @@ from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_docume
 from recollect.evaluation.scoring import CONFIDENT, Run, by_place, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import reason
-from recollect.types import EVERYTHING, Filter, Progress, Put, RankedList, Record, Result, Work, now
+from recollect.types import EVERYTHING, Filter, Progress, Put, RankedList, Record, Result, Steps, Work, now
 from recollect.types.records import TURN_STEP
 
 Options: TypeAlias = Mapping[str, Any]  # some settings of `[search]`, by name
-Bars: TypeAlias = Callable[[str], Progress | None]  # makes a progress bar with a label
 OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]  # opens the memory that a set is measured on
 BATCH = 1000  # documents stored per transaction
 LONGEST_NAME = 80  # characters of a document's id in the name of its file
@@ -47,7 +46,7 @@ def open_corpus(
     *,
     settings: Settings | None = None,
     folder: Path | None = None,
-    progress: Bars = lambda _: None,
+    progress: Steps = lambda _: None,
     **opening: Any,
 ) -> Memory:
     """Open the set's own store; documents and vectors that are missing are added first.
@@ -59,7 +58,7 @@ def open_corpus(
     announce = opening.get("announce", lambda _: None)
     with Memory.open(place, embedder="none", settings=Settings(language=settings.language)) as plain:
         if dataset.as_files:
-            _index_files(plain, dataset, place.with_suffix(""), bars=progress, announce=announce)
+            _index_files(plain, dataset, place.with_suffix(""), steps=progress, announce=announce)
         else:
             _store_documents(plain, dataset, progress, announce)
     with ExitStack() as stack:
@@ -76,7 +75,7 @@ def _conversation_of(row: Mapping[str, Any]) -> str:
     return str(metadata.get("session") or "") if isinstance(metadata, dict) else ""
 
 
-def _store_documents(memory: Memory, dataset: Dataset, progress: Bars, announce: Callable[[str], None]) -> None:
+def _store_documents(memory: Memory, dataset: Dataset, progress: Steps, announce: Callable[[str], None]) -> None:
     """Store every document as a record, unless all are there: as a fact, or as a turn of its conversation."""
     corpus = dataset.corpus
     if memory.status()["records"]["total"] >= len(corpus):
@@ -102,10 +101,10 @@ def _store_documents(memory: Memory, dataset: Dataset, progress: Bars, announce:
 
 
 def _index_files(
-    memory: Memory, dataset: Dataset, folder: Path, *, bars: Bars, announce: Callable[[str], None]
+    memory: Memory, dataset: Dataset, folder: Path, *, steps: Steps, announce: Callable[[str], None]
 ) -> None:
     """Index every document as a file; what is there already is neither written nor read again."""
-    reading = bars(f"indexing {dataset.name}")
+    reading = steps(f"indexing {dataset.name}")
     if reading is None and not folder.is_dir():
         announce(f"indexing {dataset.name}: {len(dataset.corpus):,} files, cached for the next run")
     write_files(dataset.corpus, folder)
@@ -311,15 +310,17 @@ class JudgedSets:
 
     def __call__(self, options: Options) -> ReplayOutcome:
         """Replay every question under these options."""
-        outcome, cutoff = ReplayOutcome({}, {}), deepest([self.measure])
+        values: dict[str, float] = {}
+        tops: dict[str, tuple[str, ...]] = {}
+        cutoff = deepest([self.measure])
         for part in self.parts:
             # Without a cutoff, or where the chunks of a file count as one, more results are read.
             deep = not cutoff or part.counts_files
             run = part.run(options, limit=max(LIMIT if deep else TOP, cutoff))
             (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
-            tops = {key: tuple(run[key])[:TOP] for key in scored}
-            outcome = ReplayOutcome({**outcome.values, **scored}, {**outcome.tops, **tops})
-        return outcome
+            values |= scored
+            tops |= {key: tuple(run[key])[:TOP] for key in scored}
+        return ReplayOutcome(values, tops)
 
     @property
     def questions(self) -> int:
@@ -358,7 +359,7 @@ def record_sets(
     *,
     depth: int,
     measure: str = MEASURE,
-    progress: Bars = lambda _: None,
+    progress: Steps = lambda _: None,
     work: Work | None = None,
 ) -> Iterator[JudgedSets]:
     """Open and record every set, each source at least `depth` deep."""

@@ -123,7 +123,8 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
         tables.append(FigureTable("Differences on the same questions", head, rows, (0, 1)))
     chance = f"One in twenty comparisons of equals would look significant by chance; here are {len(pairs)}."
     more = [*([chance] if len(pairs) > 1 else []), *_confidence(systems)]
-    lead = f"{label(best.name)} has the highest {label(names[0])}: {interval_text(best.measures[names[0]])}."
+    which = f"the highest {label(names[0])}" if len(systems) > 1 else label(names[0])
+    lead = f"{label(best.name)} has {which}: {interval_text(best.measures[names[0]])}."
     shows = "; ".join(f"{label(one.name)} {interval_text(one.measures.get(names[0]))}" for one in systems)
     draw = partial(plots.systems_figure, systems)
     return ReportPart("systems", "How well each system finds", lead, more, legend, draw, shows, source, tables)

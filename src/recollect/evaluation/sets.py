@@ -17,12 +17,11 @@ from recollect.evaluation import questions
 from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_json, read_qrels, write_lines
 from recollect.evaluation.prose import LEAKS, MOST, Leak, leak_table, target_of
 from recollect.evaluation.questions import KINDS, SPLITS, SetQuestion, VisibleRecords
-from recollect.evaluation.recording import Bars
 from recollect.evaluation.results import Json
 from recollect.ingest.links import front_matter_of
 from recollect.memory import Memory
 from recollect.models.openai import open_llm
-from recollect.types import Progress, Record
+from recollect.types import Progress, Record, Steps
 
 MOST_REMOVED = 0.5  # the part of a text, in words, that masking may remove
 MANIFEST, CORPUS = "manifest.json", "corpus.jsonl"
@@ -98,7 +97,7 @@ def make_set(
     options: SetOptions,
     *,
     plan: bool = False,
-    bars: Bars = lambda _: None,
+    steps: Steps = lambda _: None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Make a set, or update the existing one, and return the JSON of `recollect eval make-set`.
@@ -108,7 +107,7 @@ def make_set(
     """
     old, manifest = _existing(folder, options)
     known = {*manifest.get("known", ()), *(line.id for line in old)}
-    records = VisibleRecords(memory, options.filters, bars("reading"))
+    records = VisibleRecords(memory, options.filters, steps("reading"))
     masked = MaskedRecords(records.listed) if options.masked else None
     missing = max(0, options.count - len(old))
     sent = _records_to_send(records, old, missing, options) if options.llm else []
@@ -116,7 +115,7 @@ def make_set(
     paraphraser = questions.Paraphraser(llm, memory.store.notes, records.vocabulary) if llm else None
     if llm and paraphraser and not plan:
         announce(f"at most {len(sent):,} calls of {llm.model}, about {questions.count_tokens(sent):,} tokens to send")
-        paraphrases = paraphraser(sent, [line.row["text"] for line in old], bars("asking"))
+        paraphrases = paraphraser(sent, [line.row["text"] for line in old], steps("asking"))
     else:
         paraphrases = [SetQuestion(one.id, "paraphrase", target_of(one), one.id) for one in sent]
 
@@ -136,8 +135,8 @@ def make_set(
         return {**report, **costs, "leakage": [], "warnings": []}
     if not every:
         message = f"no question can be made of {len(records.listed):,} records"
-        raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
-    rows = _check(records, masked, every, bars("checking"))
+        raise UsageError(message, hint="questions come from facts, and from Markdown and text files")
+    rows = _check(records, masked, every, steps("checking"))
     ids = sorted(known | {line.id for line in every})
     about = {**_origin(records, options), "questions": kinds, "leakage": rows, "known": ids}
     copies = sorted(masked.records.values(), key=lambda one: one.id) if masked else []

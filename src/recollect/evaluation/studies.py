@@ -7,7 +7,7 @@ import json
 import threading
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -100,11 +100,11 @@ def overlap(memory: Memory, work: Work | None, dataset: Dataset) -> dict[str, An
         return overlap_report(judged, query.fetch_k)
 
 
-@contextmanager
-def _recorded(memory: Memory, work: Work | None, dataset: Dataset, **options: Any) -> Iterator[JudgedSets]:
+def _recorded(
+    memory: Memory, work: Work | None, dataset: Dataset, **options: Any
+) -> AbstractContextManager[JudgedSets]:
     check_known(memory, dataset)
-    with record_sets(dataset.name, [dataset], lambda _: nullcontext(memory), work=work, **options) as judged:
-        yield judged
+    return record_sets(dataset.name, [dataset], lambda _: nullcontext(memory), work=work, **options)
 
 
 MOST_BYTES = 64 * 1024 * 1024  # larger files are not read; a run on a hundred thousand questions has a tenth of this

@@ -13,12 +13,12 @@ from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation import scoring
 from recollect.evaluation.datasets import Dataset, fingerprint_of, read_json
-from recollect.evaluation.recording import AS_WRITTEN, LIMIT, Bars, OpenSet, Options, record_set
+from recollect.evaluation.recording import AS_WRITTEN, LIMIT, OpenSet, Options, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
 from recollect.options import LIKELY
-from recollect.types import Progress, Work, now
+from recollect.types import Progress, Steps, Work, now
 
 SYSTEMS: Mapping[str, Options] = {  # system → its search options; `default` uses the settings unchanged
     "keyword": {"sources": ["keyword"]},
@@ -112,7 +112,7 @@ def run_trials(
     open_set: OpenSet,
     *,
     external: Sequence[Trial] = (),
-    progress: Bars = lambda _: None,
+    progress: Steps = lambda _: None,
 ) -> tuple[list[Trial], list[MeasuredCorpus]]:
     """Measure every system on every corpus, then score the external runs with the same code."""
     names = [*plan.systems, *(one.system for one in external)]

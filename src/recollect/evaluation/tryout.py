@@ -15,13 +15,14 @@ from recollect.config.sources import RETRIEVERS
 from recollect.errors import UsageError
 from recollect.evaluation import questions
 from recollect.evaluation.datasets import Dataset, fingerprint, judged_documents, read_dataset
-from recollect.evaluation.recording import LIMIT, Bars, record_set
+from recollect.evaluation.recording import LIMIT, record_set
 from recollect.evaluation.scoring import check_fall, estimate, evaluate, parse_measures
 from recollect.evaluation.tuning import FEWEST
 from recollect.memory import Memory
 from recollect.memory.embeddings import unconfigured_model
 from recollect.memory.migration import Migration
 from recollect.models.embedders import is_self_contained
+from recollect.types import Steps
 
 MEASURES = ("nDCG@10", "R@5")
 COUNT, SEED = 200, 60  # those of `eval make-set`: it writes the same questions to a folder
@@ -51,11 +52,11 @@ class SideBySide:
         return {**asdict(self), "worse": bool(self.fell)}
 
 
-def questions_for(memory: Memory, folder: Path | None, bars: Bars = lambda _: None) -> Dataset:
+def questions_for(memory: Memory, folder: Path | None, steps: Steps = lambda _: None) -> Dataset:
     """The questions of a set for this store; without a folder, questions that are made of its records."""
     parse_measures(MEASURES)  # a missing package is reported before anything is computed
     if folder is None:
-        return _questions_from_store(memory, bars)
+        return _questions_from_store(memory, steps)
     if (folder / "corpus.jsonl").is_file():
         raise UsageError(f"{folder} has a corpus of its own, so it says nothing about your store", hint=OWN_SET)
     if not (folder / "queries.jsonl").is_file():
@@ -72,7 +73,7 @@ def too_few(dataset: Dataset) -> str:
 
 
 def try_out(
-    memory: Memory, migration: Migration, dataset: Dataset, *, named: str = "", bars: Bars = lambda _: None
+    memory: Memory, migration: Migration, dataset: Dataset, *, named: str = "", steps: Steps = lambda _: None
 ) -> SideBySide:
     """Make a prepared migration on a copy of the store, and compare the default search there before and after it.
 
@@ -82,12 +83,12 @@ def try_out(
     dataset = _by_file(memory, dataset) if migration.kind == "chunks" else dataset
     with tempfile.TemporaryDirectory(prefix="recollect-") as folder:
         place = str(Path(folder) / "copy.db")
-        moving.copy(memory.store, place, steps=bars)
+        moving.copy(memory.store, place, steps=steps)
         with _opened(memory, place, old_embedder) as copy:
-            old, warnings = _measured(copy, dataset, bars("asking the old one"))
+            old, warnings = _measured(copy, dataset, steps("asking the old one"))
         with _opened(memory, place, memory.embeddings.name) as copy:
-            migration.switch(copy, bars("migrating the copy"))
-            new, more = _measured(copy, dataset, bars("asking the new one"))
+            migration.switch(copy, steps("migrating the copy"))
+            new, more = _measured(copy, dataset, steps("asking the new one"))
     measures = {measure: _compared(old[measure], values) for measure, values in new.items()}
     hybrid = "keyword" in (memory.settings.search.sources or RETRIEVERS)
     diluted = DILUTED if dataset.name == MADE and migration.kind == "embedder" and hybrid else ""
@@ -95,9 +96,9 @@ def try_out(
     return SideBySide(dataset.name, len(dataset.queries), measures, notes)
 
 
-def _questions_from_store(memory: Memory, bars: Bars) -> Dataset:
+def _questions_from_store(memory: Memory, steps: Steps) -> Dataset:
     try:
-        records = questions.VisibleRecords(memory, {}, bars("reading"))
+        records = questions.VisibleRecords(memory, {}, steps("reading"))
     except UsageError:  # there is no record
         return Dataset(MADE, (), {}, {}, "")
     candidates = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)

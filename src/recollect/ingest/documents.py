@@ -247,8 +247,8 @@ def _with_front_matter(
         names = names if is_long else []
     else:
         names = _merged(names, properties)
-    found = pack(list(units_of(names, 0, len(names), BLOCK, ())))
-    return [replace(chunk, place=FRONT_MATTER) for chunk in found], units
+    chunks = pack(list(units_of(names, 0, len(names), BLOCK, ())))
+    return [replace(chunk, place=FRONT_MATTER) for chunk in chunks], units
 
 
 def _merged(names: Iterable[str], properties: Iterable[str]) -> list[str]:

@@ -280,7 +280,15 @@ class IndexRun:
         before, forgotten = self._files.chunks(path), self._files.chunks(path, forgotten=True)
         options = self._options_of(path)
         after = chunk_records(path, document, options=options, before=[*before, *forgotten], key=self._key)
-        return before, without_forgotten(self._store, after, before, forgotten)
+        return before, without_forgotten(self._store, self._with_free_ids(after, before), before, forgotten)
+
+    def _with_free_ids(self, after: list[Record], before: Sequence[Record]) -> list[Record]:
+        """These chunks, with other ids where a renamed folder, whose old path is theirs now, keeps its own."""
+        new = {record.id for record in after} - {record.id for record in before}
+        while taken := {one.id for one in self._store.records.get(sorted(new)) if one.kind == "chunk"}:
+            after = [replace(one, id=_hash(one.id, self._key)) if one.id in taken else one for one in after]
+            new = {_hash(key, self._key) for key in taken}
+        return after
 
     def _rescope(self, path: str) -> list[Change]:
         """Give the chunks of a file that is not read now the new scope and tags: others must not go on seeing them."""
@@ -332,14 +340,14 @@ def _ids(path: str, texts: Iterable[str], *, before: Iterable[Record], scope: Sc
     """One id a chunk: its old one, or a hash of its content (not its position) with the store's secret key."""
     known = _by_occurrence(record for record in before if record.scope == scope)
     names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
-    ids = []
-    for text, nth in _numbered(texts):
-        if (text, nth) in known:
-            ids.append(known[text, nth].id)
-        else:
-            name = "\0".join((path, text, str(nth), *names)).encode("utf-8", "surrogatepass")
-            ids.append(hashlib.blake2b(name, digest_size=12, key=key).hexdigest())
-    return ids
+    return [
+        known[text, nth].id if (text, nth) in known else _hash("\0".join((path, text, str(nth), *names)), key)
+        for text, nth in _numbered(texts)
+    ]
+
+
+def _hash(name: str, key: bytes) -> str:
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12, key=key).hexdigest()
 
 
 def chunk_records(
@@ -352,12 +360,11 @@ def chunk_records(
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
     own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
     begins = moment_of(metadata.get("valid_from")) or moment_of(metadata.get("date")) or date_in_name(Path(path).name)
+    ends = moment_of(metadata.get("valid_until"), end=True)
     common: dict[str, Any] = {
         "scope": options.scope,
         "tags": tuple(dict.fromkeys((*own, *options.tags))),
         "category": metadata_text(metadata.get("category")) or None,
-        "happened_at": begins,
-        "expires_at": moment_of(metadata.get("valid_until"), end=True),
         "source": "index",
         "origin": "file",
         "kind": "chunk",
@@ -370,9 +377,9 @@ def chunk_records(
             text=chunk.text,
             lines=chunk.lines,
             place=chunk.place,
-            **common
-            | ({"happened_at": chunk.date} if chunk.date else {})
-            | ({"expires_at": chunk.expires} if chunk.expires else {}),
+            happened_at=chunk.date or begins,
+            expires_at=chunk.expires or ends,
+            **common,
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]

@@ -91,15 +91,26 @@ def mem0(values: Iterable[Mapping[str, Any]], skip: Callable[[str], None]) -> It
     """What `get_all` or an export of mem0 returned: memories, alone or in a list, and relations of its graph."""
     for value in values:
         items = next((value[name] for name in ("results", "memories") if isinstance(value.get(name), list)), [value])
+        owners: list[Mapping[str, str]] = []
         for item in items:
             text = item.get("memory") if isinstance(item, dict) else None
             if not isinstance(text, str) or not text.strip():
                 skip("no memory in it")
                 continue
-            yield _mem0_memo(item, text.strip())
+            memo = _mem0_memo(item, text.strip())
+            owners.append(memo.scope)
+            yield memo
+        # A relation names no owner: it belongs to whoever all memories beside it belong to.
+        owner = dict(set.intersection(*(set(scope.items()) for scope in owners))) if owners else {}
         for relation in listed(value.get("relations")):
-            if memo := _relation(relation, "source", "relationship", "target"):
-                yield memo
+            parts = relation if isinstance(relation, dict) else {}
+            target = parts.get("target") or parts.get("destination")
+            if (related := _relation(parts.get("source"), parts.get("relationship"), target)) is None:
+                skip("a relation without a source, a relationship or a target")
+            elif any(owners) and not owner:
+                skip("a relation beside memories of several owners")
+            else:
+                yield replace(related, scope=owner)
 
 
 def _mem0_memo(item: Mapping[str, Any], text: str) -> Memo:
@@ -125,7 +136,7 @@ def mcp_memory(values: Iterable[Mapping[str, Any]], skip: Callable[[str], None])
         parts = chain.from_iterable(listed(value.get(name)) for name in ("entities", "relations"))
         graph: list[Mapping[str, Any]] = [one for one in parts if isinstance(one, dict)]
         for item in graph or [value]:
-            if "relationType" in item and (memo := _relation(item, "from", "relationType", "to")):
+            if "relationType" in item and (memo := _relation(*map(item.get, ("from", "relationType", "to")))):
                 yield memo
             elif isinstance(item.get("name"), str) and isinstance(item.get("observations"), list):
                 yield from _entity(item)
@@ -142,13 +153,13 @@ def _entity(item: Mapping[str, Any]) -> Iterator[Memo]:
             yield Memo(("entity", item["name"], text.strip()), text.strip(), title=item["name"], category=category)
 
 
-def _relation(item: object, source: str, kind: str, target: str) -> Memo | None:
-    parts = [item.get(name) for name in (source, kind, target)] if isinstance(item, dict) else []
+def _relation(*parts: object) -> Memo | None:
+    """A fact of source, kind and target; None if one of them is no text."""
     words = [part.strip() for part in parts if isinstance(part, str) and part.strip()]
-    if len(words) != len((source, kind, target)):
+    if len(words) < len(parts):
         return None
-    text = f"{words[0]} {words[1].replace('_', ' ')} {words[2]}"
-    return Memo(("relation", *words), text, title=words[0], tags=("relation",))
+    source, kind, target = words
+    return Memo(("relation", *words), f"{source} {kind.replace('_', ' ')} {target}", title=source, tags=("relation",))
 
 
 _READERS = {MEM0: mem0, MCP: mcp_memory}
@@ -187,7 +198,6 @@ def _note_memo(line: str, title: str, name: str) -> Memo | None:
         tags, key = tuple(_TAG.findall(words)), ("observation", name, text)
         text, since, until = period(text)
         return Memo(key, text, title, category, tags, since, until) if text else None
-    if found := _RELATION.match(line):
-        kind = found["kind"].strip() or "relates_to"
-        return _relation({"s": title, "k": kind, "t": found["target"].partition("|")[0]}, "s", "k", "t")
+    if relation := _RELATION.match(line):
+        return _relation(title, relation["kind"].strip() or "relates_to", relation["target"].partition("|")[0])
     return None

@@ -26,21 +26,21 @@ class Validity(NamedTuple):
 
 def observation(line: str) -> tuple[str, str] | None:
     """The category and the text of a line that is an observation."""
-    found = _OBSERVATION.fullmatch(line)
-    return (found["category"].strip(), found["text"]) if found and found["category"] not in _TASKS else None
+    match = _OBSERVATION.fullmatch(line)
+    return (match["category"].strip(), match["text"]) if match and match["category"] not in _TASKS else None
 
 
 def period(text: str) -> tuple[str, datetime | None, datetime | None]:
     """An observation without the period that it begins with, and when that begins and ends. What is no time is text."""
-    found = _PERIOD.match(text)
-    if not found:
+    match = _PERIOD.match(text)
+    if not match:
         return text, None, None
-    names = found["day"] or found["since"] or "", found["until"] or ""
-    since = _bound(names[0], after=found["left"] == "(")
-    until = _bound(names[1], after=found["right"] == "]")
+    names = match["day"] or match["since"] or "", match["until"] or ""
+    since = _bound(names[0], after=match["left"] == "(")
+    until = _bound(names[1], after=match["right"] == "]")
     if (names[0] and not since) or (names[1] and not until) or not (since or until):
         return text, None, None
-    return text[found.end() :], since, None if found["kind"] == "occurred" else until
+    return text[match.end() :], since, None if match["kind"] == "occurred" else until
 
 
 def validity(line: str) -> Validity | None:

@@ -62,10 +62,11 @@ def searched(lines: Sequence[str], metadata: Mapping[str, Any]) -> tuple[list[st
             names[start] = f"aliases: {json.dumps(aliases, ensure_ascii=False)}\n" if aliases else "\n"
         elif any("[[" in line for line in lines[start:end]):
             names[start:end] = lines[start:end]
-        elif text := bounded(_property(name.strip("\"'"), metadata, written), MAX_PROPERTY):
-            size = tokens(text)
-            properties[start] = f"{text}\n" if size <= room else "\n"
-            room -= size if size <= room else 0
+        else:
+            text = bounded(_property(name.strip("\"'"), metadata, written), MAX_PROPERTY)
+            if (size := tokens(text)) <= room:
+                properties[start] = f"{text}\n"
+                room -= size
     return names, properties
 
 

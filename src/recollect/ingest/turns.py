@@ -154,11 +154,10 @@ def _branch(parents: Mapping[str, object], leaf: object, times: Mapping[str, obj
 def claude(values: Values, _name: str, skip: Skip) -> Iterator[Conversation]:
     """The export of Claude. Messages that name their parent are a tree, as ChatGPT's; others are a list."""
     for value in values:
-        given = value.get("chat_messages")
-        messages = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else None
-        if messages is None:
+        if not isinstance(value.get("chat_messages"), list):
             skip("a conversation without messages")
             continue
+        messages = [one for one in value["chat_messages"] if isinstance(one, dict)]
         by_id = {str(one.get("uuid") or number): one for number, one in enumerate(messages)}
         path = list(by_id)
         if messages and all(isinstance(one.get("parent_message_uuid"), str) for one in messages):
@@ -356,10 +355,10 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _title(given: object, turns: Sequence[Turn]) -> str:
+def _title(title: object, turns: Sequence[Turn]) -> str:
     """The title of a conversation, or how the user began: that stays as it is while they talk."""
-    if isinstance(given, str) and given.strip():
-        return " ".join(given.split())
+    if isinstance(title, str) and title.strip():
+        return " ".join(title.split())
     first = next((turn.text for turn in turns if turn.speaker == USER), turns[0].text if turns else "")
     return first_words(first[: TITLE_CHARACTERS * 10], TITLE_CHARACTERS) or "conversation"
 

@@ -8,7 +8,9 @@ from typing import Any
 from recollect.errors import UsageError
 from recollect.memory import Memory
 from recollect.memory.shapes import answer_dict
+from recollect.memory.validation import trusting
 from recollect.options import OUTSIDE
+from recollect.types import Filter
 
 _log = logging.getLogger("recollect")
 
@@ -40,11 +42,14 @@ def open_memory(memory: Memory | str | Path, options: Mapping[str, Any]) -> Memo
 def search(memory: Memory, text: str, options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """The text of each result and the rest of its JSON, best first. Warnings of the search are logged.
 
-    A model will read the results: without a filter of its own, only records of trusted origins are searched.
+    A model will read the results: unless the options name origins, only records of trusted ones are searched.
     """
-    trusted = {"origin": (*memory.settings.search.trusted_origins, OUTSIDE)}
-    named = options.get("where") is not None or options.get("origin")
-    answer = memory.search(text, **{"by": "chunk", **({} if named else trusted), **options})
+    trusted, where = memory.settings.search.trusted_origins, options.get("where")
+    if isinstance(where, Filter) and not where.origins:
+        options = {**options, "where": trusting(where, trusted)}
+    elif where is None and not options.get("origin"):
+        options = {**options, "origin": (*trusted, OUTSIDE)}
+    answer = memory.search(text, **{"by": "chunk", **options})
     for warning in answer.trace.warnings:
         _log.warning("%s", warning)
     return [(result.pop("text"), result) for result in answer_dict(answer)["results"]]

@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
 from recollect.dataclass import dataclass
 from recollect.disk import at_home
-from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, Unreachable, UsageError
+from recollect.errors import (
+    LlmError,
+    ModelError,
+    SearchFailed,
+    SourceFailed,
+    TimedOut,
+    Unreachable,
+    UsageError,
+    errors_as,
+)
 from recollect.memory.asking import SearchRequest, as_list, asks_nothing
-from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
+from recollect.memory.embeddings import Embeddings, OpenedModels, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
 from recollect.models.embedders import is_self_contained
 from recollect.models.rerankers import RERANKERS, WIDTH, is_ready, passage

@@ -32,10 +32,12 @@ class ScopedWriter(Writer):
         """Return a view of this memory for a scoped caller, such as a client of a server.
 
         The view behaves like a store that holds only what `scope` may see. It can change only records that the scope
-        owns, and no call can name another scope: that raises `Forbidden`. View and memory share everything; closing one
-        closes both.
+        owns, and no call can name another scope, this one included: that raises `Forbidden`. View and memory share
+        everything; closing one closes both.
         """
         view, scope = copy.copy(self), merge_scope(GLOBAL, scope, {})
+        if self.caller not in (None, scope):
+            raise Forbidden("another scope than the caller's cannot be used", hint="leave the scope out")
         view.scope, view.caller, view.store = scope, scope, self.store.within(scope)
         view.provenance = of_caller(scope, self.provenance)
         return view
@@ -47,8 +49,6 @@ class ScopedWriter(Writer):
         """
         if (scope := merge_scope(GLOBAL, scope, {})) == self.scope:
             return self
-        if self.caller is not None:
-            raise Forbidden("another scope than the caller's cannot be used", hint="leave the scope out")
         view = self.within(scope)
         view.caller, view.provenance = None, self.provenance
         return view

@@ -18,6 +18,7 @@ from recollect.config.values import brief
 from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord, Unreachable, UsageError
 from recollect.memory.embeddings import Embeddings
 from recollect.memory.naming import Naming
+from recollect.memory.resemblance import restated
 from recollect.memory.validation import (
     WRITER_FIELDS,
     check_edit,
@@ -32,7 +33,8 @@ from recollect.types import EVERYTHING, Event, Progress, Provenance, Record, Rec
 from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore, Supersede
 
 if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
+    from recollect.config import Settings
+    from recollect.memory.closeness import ClosenessOf
 
 EDITABLE = (
     "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
@@ -41,7 +43,6 @@ EDITABLE = (
 INHERITED = ("title", "category", "tags", "importance", "decay")  # by a new text from the record that it supersedes
 ATTEMPTS = 5  # at a change that other writers keep overtaking
 CHECKED = 1_000  # records of `add_many` whose ids are looked up together
-LONGEST_CHAIN = 1_000  # superseded records that are followed in each direction
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -63,7 +64,9 @@ def retried(change: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Re
 class Writer(Naming):
     """The methods of `Memory` for changes to records. A scoped `caller` can change only records that its scope owns."""
 
+    settings: Settings
     embeddings: Embeddings
+    closeness: ClosenessOf
     announce: Callable[[str], None]
     provenance: Provenance
 
@@ -80,8 +83,9 @@ class Writer(Naming):
     ) -> Record:
         """Store a text and return its record.
 
-        The same text in the same scope is stored once: adding it again updates the record. If no vector can be computed
-        now, the record is stored without one, which is announced; `embed` computes it later.
+        The same text in the same scope is stored once: adding it again updates the record. If another fact contradicts
+        it meanwhile, as far as their vectors tell, a new record supersedes it instead, and the text is current again.
+        If no vector can be computed now, the record is stored without one, which is announced; `embed` computes it.
 
         Args:
             text: The text, up to a million characters.
@@ -98,7 +102,12 @@ class Writer(Naming):
             Forbidden: A scoped caller names another scope.
         """
         named = {"text": text, "scope": scope, "user": user, "agent": agent, "session": session}
-        return self._store([self._additions({**fields, **named, "supersedes": supersedes})])[0]
+        changes = self._additions({**fields, **named, "supersedes": supersedes})
+        stored = self._store([changes])[0]
+        try:
+            return self._store([again])[0] if (again := restated(self, stored, changes)) else stored
+        except UsageError:  # another writer has just stated it again, too
+            return self._store([changes])[0]
 
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
         """Store many records, each given as `{"text": …}` with the other arguments of `add` as keys.
@@ -209,11 +218,11 @@ class Writer(Naming):
         else:
             target = next((event for event in reversed(events) if event.action in ("forget", "purge")), None)
         if target is None:
-            raise UsageError(f"{key!r} has no change left to undo", hint="see its history")
+            raise UsageError(f"{key!r} has no change left to undo", hint=f"`recollect history {key}` shows its changes")
         if seq is not None:
             numbers = {} if self.caller is None else line_numbers(records, events, self.caller)
             if seq != (target.seq if self.caller is None else numbers.get(target.seq)):
-                raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
+                raise Overtaken(f"{key!r} has been changed again since", hint=f"`recollect history {key}` shows how")
         mark = MarkUndo(key, target.seq, self.provenance)
         changes = self._reversal(target)
         self._store([[ExpectUnchanged(key, events[-1].seq), *changes, *([] if mark in changes else [mark])]])
@@ -342,7 +351,8 @@ class Writer(Naming):
                 event = _last_standing(self.store.records.history(old))
                 if event is not None and event.action == "supersede" and event.detail.get("by") == key:
                     return self._unsuperseded(old, key, event.seq)
-        raise UsageError(f"the last change to {key!r} ({last.action}) cannot be undone", hint="see its history")
+        hint = f"`recollect history {last.detail.get('id', key)}` shows why"  # of a record that this one superseded
+        raise UsageError(f"the last change to {key!r} ({last.action}) cannot be undone", hint=hint)
 
     def _again(self, forget: Event) -> list[Change]:
         """The supersession whose undo forgot a record, to be made again with it, if the old record is still current."""
@@ -430,20 +440,3 @@ def line_numbers(records: Records, events: Sequence[Event], scope: Scope) -> dic
         else:
             numbers[event.seq] = len(numbers) + 1
     return numbers
-
-
-def chain(memory: Memory, record: Record) -> list[str]:
-    """The ids of visible records, oldest first: those that this one superseded, its own, those that superseded it."""
-
-    def predecessor(key: str) -> str | None:
-        """The record that this one superseded last, if it still does."""
-        events = [event for event in reversed(memory.history(key)) if event.action == "supersedes"]
-        records = (memory.get(str(event.detail.get("id"))) for event in events)
-        return next((old.id for old in records if old and old.superseded_by == key), None)
-
-    older, newer = [record.id], [record]
-    while len(older) <= LONGEST_CHAIN and (old := predecessor(older[-1])):
-        older.append(old)
-    while len(newer) <= LONGEST_CHAIN and (key := newer[-1].superseded_by) and (new := memory.get(key)):
-        newer.append(new)
-    return [*reversed(older), *(other.id for other in newer[1:])]

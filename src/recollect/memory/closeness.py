@@ -6,8 +6,7 @@ import contextlib
 import json
 import threading
 
-from recollect.errors import EmbedderError, RecollectError, StoreError
-from recollect.memory.embeddings import errors_as
+from recollect.errors import EmbedderError, RecollectError, StoreError, errors_as
 from recollect.ranking import Closeness
 from recollect.types import ActiveSpace, Store, VectorSpace
 
@@ -75,7 +74,7 @@ def measure(serving: ActiveSpace) -> Closeness:
 
     with errors_as(EmbedderError, f"{serving.embedder.name} failed"):
         questions = np.stack([serving.embedder.query(question) for question, _ in PAIRS])
-        cosines = questions @ np.asarray(serving.embedder.passages([answer for _, answer in PAIRS])).T
+        cosines = questions @ serving.embed([answer for _, answer in PAIRS]).T
     own = float(np.trace(cosines))
     others = (float(cosines.sum()) - own) / (len(PAIRS) * (len(PAIRS) - 1))
     return Closeness(round(others, 4), round(own / len(PAIRS), 4))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
+from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError, errors_as
 from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import is_self_contained
 from recollect.types import (
@@ -29,7 +29,6 @@ from recollect.types import (
     Scope,
     Store,
     Vector,
-    VectorIndex,
     VectorSpace,
     VectorSpaces,
 )
@@ -91,8 +90,12 @@ class Embeddings:
 
     @property
     def name(self) -> str:
-        """The name of the configured embedder; it is not opened for this."""
+        """The name of the configured embedder, as stores have it; it is not opened for this."""
         model = self._name_or_model
+        if model == "hashing":
+            from recollect.models.hashing import DEFAULT_DIMENSION
+
+            return f"{model}:{DEFAULT_DIMENSION}"
         return model if isinstance(model, str) else model.name if model else "none"
 
     @property
@@ -157,7 +160,7 @@ class Embeddings:
         known = set(last.index.known(passages)) if pace > LOOK_S else set()
         spared = known if visible is None else known.intersection(visible)
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
-        return new, [saving(new, self._embed(last.embedder, new))] if new else []
+        return new, [saving(new, self._embed(last, new))] if new else []
 
     def ensure(
         self,
@@ -178,7 +181,7 @@ class Embeddings:
         new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
         done, size = 0, BATCH
         while batch := new[done : done + size]:
-            vectors = self._embed(serving.embedder, batch)
+            vectors = self._embed(serving, batch)
             rows = [row for row, passage in enumerate(batch) if passage not in known]
             if rows:
                 serving.index.save([batch[row] for row in rows], vectors[rows], ahead=ahead)
@@ -189,10 +192,10 @@ class Embeddings:
                 progress(done, len(new))
         return done
 
-    def _embed(self, embedder: Embedder, passages: Sequence[str]) -> Matrix:
+    def _embed(self, serving: ActiveSpace, passages: Sequence[str]) -> Matrix:
         start, pace = time.monotonic(), math.inf  # if the model fails
         try:
-            vectors = embed(embedder, passages)
+            vectors = serving.embed(passages)
             pace = (time.monotonic() - start) / len(passages)
         finally:
             self._pace[0] = pace
@@ -236,7 +239,7 @@ class Embeddings:
         done, space = 0, None
         while space != (serving := self.serving()).space:
             space = serving.space
-            done += _fill(serving.embedder, serving.index, progress)
+            done += _fill(serving, progress)
         return done
 
     def fill(self, progress: Progress | None = None, *, activate: bool = True) -> int:
@@ -246,7 +249,7 @@ class Embeddings:
         active = self._spaces.active  # read again: the model may have been loaded meanwhile, which takes seconds
         if activate and (active is None or not self._spaces.open(active).coverage()[0]):
             self._spaces.activate(space)  # no other model answers meanwhile
-        done = _fill(embedder, self._spaces.open(space), progress)
+        done = _fill(ActiveSpace(embedder, self._spaces.open(space), space), progress)
         if activate:
             self._spaces.activate(space)
         return done
@@ -291,8 +294,9 @@ class Embeddings:
         return self._models[model] if isinstance(model, str) else model
 
 
-def _fill(embedder: Embedder, index: VectorIndex, progress: Progress | None) -> int:
+def _fill(serving: ActiveSpace, progress: Progress | None) -> int:
     """Compute the missing vectors of an index and return how many."""
+    index = serving.index
     total, done, size = index.coverage()[1], 0, BATCH
     if progress and total:
         progress(0, total)
@@ -305,7 +309,7 @@ def _fill(embedder: Embedder, index: VectorIndex, progress: Progress | None) -> 
         if not batch:
             break
         start = time.monotonic()
-        index.save(batch, embed(embedder, batch))
+        index.save(batch, serving.embed(batch))
         if time.monotonic() - start < BATCH_SECONDS:
             size = min(2 * size, MOST_BATCH)
         done += len(batch)
@@ -320,25 +324,8 @@ def _space_of(embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
     if active is not None and active.fingerprint == embedder.fingerprint:
         return active
     with errors_as(EmbedderError, f"{embedder.name} failed"):
-        dimension = embedder.query("How long is a vector?").shape[0]
+        dimension = len(embedder.query("How long is a vector?"))
     return VectorSpace(embedder.fingerprint, embedder.name, dimension)
-
-
-def embed(embedder: Embedder, passages: Sequence[str]) -> Matrix:
-    """The vectors of passages."""
-    with errors_as(EmbedderError, f"{embedder.name} failed"):
-        return embedder.passages(passages)
-
-
-@contextlib.contextmanager
-def errors_as(kind: type[RecollectError], about: str, hint: str = "") -> Iterator[None]:
-    """Turn whatever third-party code raises into an error of ours, which begins with `about`."""
-    try:
-        yield
-    except RecollectError:
-        raise
-    except Exception as error:
-        raise kind(f"{about}: {type(error).__name__}: {error}", hint=hint) from error
 
 
 def rest_of(store: Store) -> str:

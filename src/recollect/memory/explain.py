@@ -180,7 +180,7 @@ def _not_indexed(store: Store, target: str, path: str, kind: str) -> Verdict:
         raise UsageError(f"{target!r} is a folder", hint="name one of its files")
     if kind == "nothing":
         message = f"no record has the id {target!r}, and there is no such file"
-        raise UsageError(message, hint="`recollect list` shows the ids")
+        raise UsageError(message, hint="a search or a list shows the ids")
     command = f"recollect index {shlex.quote(path)}"
     state = store.files.states([path]).get(path)
     problem = unfit(path)

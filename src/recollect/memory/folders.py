@@ -18,7 +18,7 @@ from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, m
 from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report, in_batches
 from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
-from recollect.memory.embeddings import Embeddings, embed
+from recollect.memory.embeddings import Embeddings
 from recollect.memory.memory import Memory
 from recollect.memory.naming import MOST_LISTED
 from recollect.memory.roots import check_there, kept_fields
@@ -374,7 +374,7 @@ class FactNeighbours:
                     if missing := self._serving.index.coverage()[1]:
                         missed = "so near duplicates of them are missed; `recollect embed`"
                         self._warnings.append(f"{missing:,} records have no vector, {missed}")
-                self._vectors[record.id] = embed(self._serving.embedder, [record.passage])[0]
+                self._vectors[record.id] = self._serving.embed([record.passage])[0]
             except RecollectError as error:
                 self._usable = False
                 self._warnings.append(f"duplicates were looked for by text only: {error.message}")

@@ -22,7 +22,7 @@ from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, trusting, with_left_out
 from recollect.memory.watching import changes
 from recollect.models.catalogue import DEFAULT
-from recollect.models.embedders import EMBEDDERS, open_embedder
+from recollect.models.embedders import check_embedder, open_embedder
 from recollect.models.rerankers import open_reranker
 from recollect.options import RECALL_TOKENS
 from recollect.pipeline import Pipeline
@@ -116,8 +116,7 @@ class Memory(Importer):
                 announce(note)
             settings = loaded.settings
         embedder = settings.embedder if embedder is None else embedder
-        if isinstance(embedder, str) and embedder != "none":
-            EMBEDDERS.check(embedder.partition(":")[0])
+        check_embedder(embedder)
         chosen = language or settings.language
         opened = open_store(str(store or settings.place), language=chosen)
         with contextlib.ExitStack() as stack:

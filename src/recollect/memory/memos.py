@@ -55,10 +55,11 @@ class MemoImport(FileImport[MemoReport]):
 
     def _read_file(self, path: Path) -> None:
         file, memos = read_memos(path, self._format)
-        waiting = iter(memos)
+        waiting, some = iter(memos), False
         while batch := list(islice(waiting, BATCH)):  # the format is known when the first one was read
             self._batch(batch, file.format)
-        if file.format and not file.skipped:
+            some = True
+        if file.format and (some or not file.skipped):
             self.report.files[file.name] = file.format
         if file.skipped:
             self.report.skipped[file.name] = dict(file.skipped)

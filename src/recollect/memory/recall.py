@@ -17,6 +17,7 @@ from hashlib import blake2b
 
 import regex
 
+from recollect.config.values import brief
 from recollect.dataclass import dataclass
 from recollect.errors import UsageError
 from recollect.options import RECALL_TOKENS
@@ -79,7 +80,7 @@ class Recall:
 def recall(answer: Answer, *, tokens: int = RECALL_TOKENS) -> Recall:
     """The results of an answer, best first, as a block of at most `tokens` tokens."""
     if not isinstance(tokens, int) or not LEAST_TOKENS <= tokens <= MOST_TOKENS:
-        raise UsageError("the token budget must be a whole number", hint=f"from {LEAST_TOKENS} to {MOST_TOKENS:,}")
+        raise UsageError(f"tokens must be a whole number from {LEAST_TOKENS} to {MOST_TOKENS:,}, not {brief(tokens)}")
     entries: list[str] = []
     citations: list[Citation] = []
     others = answer.trace.filtered.get("origin", 0)
@@ -142,7 +143,9 @@ def _about(result: Result) -> str:
         parts += [_brief(record.place)] if record.place else []
     parts.append(record.time.date().isoformat())
     if record.kind == "turn" and record.author:
-        parts.append(f"said by {_brief(record.author)}{f' in {_brief(record.place)}' if record.place else ''}")
+        title = record.place or ""
+        parts.append(f"said by {_brief(record.author)}")
+        parts[-1] += "" if record.title.startswith(title) else f" in {_brief(title)}"  # the entry begins with its title
     if record.provenance.distrust > 1:  # only if `origin` asked for it
         parts.append(f"origin {record.origin}")
     if record.superseded_at and record.superseded_at <= now():

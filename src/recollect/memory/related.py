@@ -24,6 +24,7 @@ from recollect.ingest.links import (
 )
 from recollect.memory.callers import ScopedWriter
 from recollect.memory.closeness import ClosenessOf
+from recollect.memory.memory import Memory
 from recollect.memory.originals import lines_of
 from recollect.memory.shapes import fields_of, name_of
 from recollect.options import SIMILAR
@@ -33,6 +34,7 @@ from recollect.types.records import FRONT_MATTER, short_ids
 
 MOST_SIMILAR = 100
 ALIKE = 1.7  # the least strength of a match between two notes that are similar (decision 066)
+LONGEST_CHAIN = 1_000  # superseded records that are followed in each direction
 PASSAGES = 10  # passages that are read for each similar note: several may be of one file
 
 
@@ -253,3 +255,20 @@ def _under(parts: Sequence[Record], heading: str) -> Record:
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w-]", "", re.sub(r"\s", "-", heading.strip().casefold()))
+
+
+def chain(memory: Memory, record: Record) -> list[str]:
+    """The ids of visible records, oldest first: those that this one superseded, its own, those that superseded it."""
+
+    def predecessor(key: str) -> str | None:
+        """The record that this one superseded last, if it still does."""
+        events = [event for event in reversed(memory.history(key)) if event.action == "supersedes"]
+        records = (memory.get(str(event.detail.get("id"))) for event in events)
+        return next((old.id for old in records if old and old.superseded_by == key), None)
+
+    older, newer = [record.id], [record]
+    while len(older) <= LONGEST_CHAIN and (old := predecessor(older[-1])):
+        older.append(old)
+    while len(newer) <= LONGEST_CHAIN and (key := newer[-1].superseded_by) and (new := memory.get(key)):
+        newer.append(new)
+    return [*reversed(older), *(other.id for other in newer[1:])]

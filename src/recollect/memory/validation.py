@@ -83,6 +83,7 @@ def make_filter(arguments: Mapping[str, Any], default: Scope, caller: Scope | No
     if where is None:
         values = {option.column or option.name: _filter_value(option, arguments[option.name]) for option in named}
         return Filter(scope, **values)
+    _check(isinstance(where, Filter), f"`where` must be a Filter, not {brief(where)}", 'tags=["home"] is a filter, too')
     alone = scope == default and not named
     _check(alone, "give a filter as `where` or in single parts, not both", "put all into `where`")
     return replace(where, now=now())  # a Filter that was made earlier is applied as of now
@@ -184,7 +185,7 @@ def _span(text: str) -> timedelta | None:
 def parse_id(value: object) -> str:
     """An id as it is stored."""
     if not isinstance(value, str):
-        raise UsageError(f"an id must be text, not {brief(value)}", hint="`recollect list` shows the ids")
+        raise UsageError(f"an id must be text, not {brief(value)}", hint="a search or a list shows the ids")
     return clean(value)
 
 

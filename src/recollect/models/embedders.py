@@ -80,6 +80,20 @@ def open_embedder(
         raise missing_package(error, f"the embedder {name!r}", entry.extra if entry else None) from error
 
 
+def check_embedder(embedder: str | Embedder) -> None:
+    """Refuse an unknown name, and an object that is no embedder, before a store is opened."""
+    if isinstance(embedder, str):
+        if embedder != "none":
+            EMBEDDERS.check(embedder.partition(":")[0])
+        return
+    needed = ("name", "fingerprint", "passages", "query")
+    # The class first: a property may load the model.
+    if missing := [name for name in needed if not (hasattr(type(embedder), name) or hasattr(embedder, name))]:
+        raise UsageError(
+            f"{embedder!r} is no embedder: it has no {', '.join(missing)}", hint="see recollect.types.Embedder"
+        )
+
+
 def is_self_contained(spec: str) -> bool:
     """Whether an embedder sends nothing and loads only pinned files, so that a store may name it, too."""
     return EMBEDDERS.self_contained(spec.partition(":")[0])

@@ -14,13 +14,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from recollect.errors import ConfigError, ModelError, UsageError
+from recollect.errors import ConfigError, ModelError
 from recollect.models.catalogue import Model, get_model, model_path
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows
 from recollect.ranking import well_formed
@@ -40,22 +39,16 @@ MOST_THREADS = 32  # each needs up to 40 MB for a text of 512 tokens
 BULK = 32  # more texts than a search embeds: they are computed at low priority, so that the machine stays usable
 NICE = 10
 CHARACTERS_A_TOKEN = 64  # text beyond is cut before it is tokenized: a megabyte must not cost a second
+SHORT_WORD = 3  # letters of a word that says nothing about the language: most languages have such words
 MIN_LETTERS = 4  # a query with fewer letters is a number or part of a name, and has no language
-ILLEGIBLE, LEGIBLE = 1.6, 3.6  # letters a token: below the first a model understands nothing, from the second all
+ILLEGIBLE, LEGIBLE = 1.6, 4.0  # letters a token: below the first a model understands nothing, from the second all
 
 
 class Runtime:
     """A model's graph and tokenizer, loaded once, at first use."""
 
-    def __init__(self, name: Model | str, kind: str) -> None:
-        model = get_model(name) if isinstance(name, str) else name
-        if model.kind != kind:
-            articles = {"embedder": "an embedder", "reranker": "a reranker"}
-            raise UsageError(
-                f"{model.name} is {articles[model.kind]}, not {articles[kind]}",
-                hint=f"`recollect model list` lists the {kind}s",
-            )
-        self.model = model
+    def __init__(self, model: Model | str) -> None:
+        self.model = get_model(model) if isinstance(model, str) else model
         self.threads = default_threads()
         self._lock = threading.Lock()
         self._loaded: tuple[Tokenizer, Any] | None = None
@@ -206,7 +199,7 @@ class OnnxEmbedder(CachedQueries):
     """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
 
     def __init__(self, model: Model | str) -> None:
-        self._runtime = Runtime(model, "embedder")
+        self._runtime = Runtime(model)
         self.model = self._runtime.model
         self.name = self.model.name
         super().__init__()
@@ -234,18 +227,23 @@ class OnnxEmbedder(CachedQueries):
     def legibility(self, text: str) -> float:
         """How well the model reads a text: 1 where it sees words, 0 where it sees single letters or unknown tokens.
 
-        Measured in letters a token: English queries have four (one in twenty has about three), German ones two to
-        three, Hindi and Chinese ones one or fewer.
+        Measured in letters a token, without short words that are one token ("of"): English queries have five (one in
+        twenty has about four), German ones two to three and a half, Hindi and Chinese ones one or fewer.
         """
         if sum(map(str.isalpha, text)) < MIN_LETTERS:
             return 1.0
-        text = self._runtime.readable(text)
+        text, words, end = self._runtime.readable(text), list[list[str]](), -1
         encoding = self._runtime.load()[0].encode(text, add_special_tokens=False)
-        before = list(accumulate(map(str.isalpha, text), initial=0))  # letters before each character
-        counts = [before[end] - before[start] for start, end in encoding.offsets]
-        pairs = zip(encoding.tokens, counts, strict=True)
-        letters = [0 if token == UNKNOWN else count for token, count in pairs if count or token == UNKNOWN]
-        return min(1.0, max(0.0, (sum(letters) / max(1, len(letters)) - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
+        for token, place in zip(encoding.tokens, encoding.offsets, strict=True):
+            letters = "" if token == UNKNOWN else "".join(filter(str.isalpha, text[slice(*place)]))
+            if letters or token == UNKNOWN:
+                if place[0] != end:
+                    words.append([])
+                words[-1].append(letters)
+                end = place[1]
+        pieces = [piece for word in words if len(word) > 1 or not _is_short(word[0]) for piece in word]
+        share = sum(map(len, pieces)) / len(pieces) if pieces else LEGIBLE
+        return min(1.0, max(0.0, (share - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
 
     def _embed(self, texts: Sequence[str]) -> Matrix:
         """The state of the first token, which stands for the text: a copy, so that the others can be freed."""
@@ -253,11 +251,15 @@ class OnnxEmbedder(CachedQueries):
         return unit_rows(rows, self.model.dimension, name=self.name)
 
 
+def _is_short(word: str) -> bool:
+    return 0 < len(word) <= SHORT_WORD and word.isascii()
+
+
 class OnnxReranker:
     """A cross-encoder: reads query and passage as one text. Nothing is loaded before the first pair."""
 
     def __init__(self, model: Model | str) -> None:
-        self._runtime = Runtime(model, "reranker")
+        self._runtime = Runtime(model)
         self.name = self._runtime.model.name
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:

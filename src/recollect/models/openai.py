@@ -233,7 +233,7 @@ def open_openai(spec: str, *, settings: Settings | None = None) -> OpenAIEmbedde
     """
     service, _, model = spec.partition(":")
     if not model:
-        raise UsageError(f"{spec!r} does not name a model", hint=f"for example {EXAMPLES.get(service, 'openai:MODEL')}")
+        raise UsageError(f"{spec!r} does not name a model", hint=f"for example {EXAMPLES[service]}")
     chosen, api_key = settings.openai if settings else OpenAISettings(), None
     url = embedder_url(service, chosen)
     if service != "ollama":

@@ -11,8 +11,8 @@ from recollect.config import shown_place
 from recollect.errors import UsageError
 from recollect.moving import exports, following
 from recollect.moving import format as export_format
-from recollect.moving.transfer import TRUTH, Moved, Steps, add_missing, batches
-from recollect.types import Change, Put, Store
+from recollect.moving.transfer import TRUTH, Moved, add_missing, batches
+from recollect.types import Change, Put, Steps, Store
 from recollect.types.parts import FIELDS, Snapshot, StoreSnapshot
 from recollect.types.records import default_origin
 
@@ -117,7 +117,7 @@ def _name_writers(snapshot: Snapshot, place: Place) -> int:
     count = 0
     with opened(place) as store:
         for batch in batches(snapshot.parts(), None, snapshot.counts()):
-            named = {part.values[0]: part for part in batch if part.kind == "record"}
+            named = {part.field("id"): part for part in batch if part.kind == "record"}
             changes: list[Change] = []
             for record in store.records.get(list(named)):
                 _, kind, text, *_, origin, author, session = named[record.id].values

@@ -25,8 +25,7 @@ from recollect.disk import at_home, hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError, StoreError, UsageError, file_errors
 from recollect.moving import Place, archive, exports
 from recollect.moving.archive import EXPORT, STORE, Backup
-from recollect.moving.transfer import Steps
-from recollect.types import Store
+from recollect.types import Steps, Store
 
 _DATED = re.compile(r".+-\d{4}-\d\d-\d\dT\d{6}Z(-\d+)?\.zip")  # the names that `dated` gives
 _SERVER = "recollect"  # begins the name of a dated backup of a store that is no file
@@ -67,8 +66,7 @@ def backup(
         else:
             _refuse_existing(path, force)
         with archive.part_folder(path) as parts:
-            new_backup = Backup(parts / "backup", now, "", STORE if file else EXPORT, 0, "")
-            new_backup = _save(new_backup, source, file, steps)
+            new_backup = _save(parts / "backup", now, source, file, steps)
             archive.unpack(archive.read_manifest(new_backup.path), None, steps("checking"))
             size = new_backup.path.stat().st_size
             archive.put_in_place(new_backup.path, path, replace=force and not folder)
@@ -111,9 +109,9 @@ def dated(folder: Path, name: str, at: datetime) -> Path:
     return next(path for path in map(folder.joinpath, names) if not path.exists())
 
 
-def _save(new_backup: Backup, source: Place, file: Path | None, steps: Steps) -> Backup:
-    """Write the content, check it, and pack it."""
-    content = new_backup.path.with_name(new_backup.content)
+def _save(path: Path, made_at: datetime, source: Place, file: Path | None, steps: Steps) -> Backup:
+    """Write the content beside the path, check it, and pack it there."""
+    content = path.with_name(STORE if file else EXPORT)
     if file is None:
         with moving.opened(source, required=True) as store:
             name = store.contents.name
@@ -131,7 +129,7 @@ def _save(new_backup: Backup, source: Place, file: Path | None, steps: Steps) ->
             raise
         name, counts = name_of(checked.identifier, file), checked.counts
     length, digest = archive.digest_of(content)
-    new_backup = replace(new_backup, store=hashed_name(name), length=length, sha256=digest, counts=counts)
+    new_backup = Backup(path, made_at, hashed_name(name), content.name, length, digest, counts)
     archive.pack(new_backup, content, steps("compressing"))
     return new_backup
 

@@ -32,7 +32,6 @@ DATA = ("meta", "space", "record", "history", "vector")  # the kinds of parts th
 LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would rank first in every answer
 ORIGIN = FIELDS["record"].index("origin")  # the position of a record's origin; its author and session follow
 WRITER = FIELDS["record"][ORIGIN:]
-SUPERSEDED_BY = FIELDS["record"].index("superseded_by")
 IMPORT_OF = "import of "  # how the session of records begins that were imported without trust
 UNTRUSTED = ("tool", "web", "import")  # origins that anybody may claim
 
@@ -112,7 +111,7 @@ class ExportFile:
             if part is not None:
                 total.add(part, line)
                 (self._counts if self._takes(part, passages) else self.left_out)[part.kind] += 1
-                self.distrusted += not trusted and part.kind == "record" and part.values[ORIGIN] not in UNTRUSTED
+                self.distrusted += not trusted and part.kind == "record" and part.field("origin") not in UNTRUSTED
             elif line != total.line():
                 raise self._damaged("its lines are not those that were written: the sums in its last line differ")
 
@@ -133,8 +132,8 @@ class ExportFile:
         if part.kind == "record":
             passages.add(passage(part))
         if part.kind == "vector":
-            length = np.linalg.norm(np.frombuffer(part.values[2], dtype="<f4").astype(np.float64))
-            return part.values[1] in passages and bool(length <= LONGEST_VECTOR)
+            length = np.linalg.norm(np.frombuffer(part.field("vector"), dtype="<f4").astype(np.float64))
+            return part.field("passage") in passages and bool(length <= LONGEST_VECTOR)
         return part.kind in DATA
 
     def _lines(self) -> Iterator[tuple[Part | None, bytes]]:
@@ -163,7 +162,7 @@ class ExportFile:
 
 def passage(part: Part) -> bytes:
     """The hash under which the vectors of a record are stored."""
-    return passage_hash(passage_of(part.values[3], part.values[2]))
+    return passage_hash(passage_of(part.field("title"), part.field("text")))
 
 
 def of_stranger(part: Part, session: str | None = None) -> Part:
@@ -172,9 +171,10 @@ def of_stranger(part: Part, session: str | None = None) -> Part:
         origin, author, _ = part.values[ORIGIN:]
         origin = origin if origin in UNTRUSTED else "import"
         return Part("record", (*part.values[:ORIGIN], origin, author, session))
-    if part.kind == "history" and "before" in part.values[4]:
-        before = {name: value for name, value in part.values[4]["before"].items() if name not in WRITER}
-        return Part("history", (*part.values[:4], {**part.values[4], "before": before}))
+    if part.kind == "history" and "before" in part.field("detail"):
+        *fields, detail = part.values
+        before = {name: value for name, value in detail["before"].items() if name not in WRITER}
+        return Part("history", (*fields, {**detail, "before": before}))
     return part
 
 
@@ -219,15 +219,15 @@ class _Checks:
         self._last = place
         match part.kind:
             case "space":
-                self._spaces[part.values[0]] = part.values[2]
+                self._spaces[part.field("fingerprint")] = part.field("dimension")
             case "record":
-                key, successor = part.values[0], part.values[SUPERSEDED_BY]
+                key, successor = part.field("id"), part.field("superseded_by")
                 self._records.add(key)
                 self._without_history[key] = number
                 if successor:
                     self._superseded[key] = number, successor
-            case "vector" if len(part.values[2]) != 4 * self._spaces.get(part.values[0], 0):
-                raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
+            case "vector" if len(part.field("vector")) != 4 * self._spaces.get(part.field("space"), 0):
+                raise ValueError(f"the vector does not fit into the space {part.field('space')!r}")
             case "history":
                 _, record, action, _, detail = part.values
                 self._without_history.pop(record, None)

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 from recollect.errors import Overtaken, UsageError
 from recollect.moving import transfer
 from recollect.moving.format import to_line
-from recollect.moving.transfer import Moved, PartComparison, Steps, is_full, verified, weight
-from recollect.types import Store
+from recollect.moving.transfer import Moved, PartComparison, is_full, verified, weight
+from recollect.types import Steps, Store
 from recollect.types.parts import FIELDS, KEYS, Part, StoreSnapshot
 
 ROUND = 100_000  # differences that are held in memory at once
@@ -60,7 +60,7 @@ def compare(source: StoreSnapshot, store: Store, *, dry_run: bool = False) -> Hi
 
 def refusal(source: StoreSnapshot, changes: HistoryComparison) -> UsageError:
     """The error for a target that was changed by itself: which of its records."""
-    known = [part.values[0] for part in _whole(source, (Part("record", (key,)) for key in changes.own))]
+    known = [part.field("id") for part in _whole(source, (Part("record", (key,)) for key in changes.own))]
     return transfer.refusal(len(changes.own) - len(known), known)
 
 
@@ -129,8 +129,8 @@ class _Copying:
                 self.added["history"] += len(events)
                 if not self.dry_run:
                     self.store.contents.follow(stale, events, newest=newest)
-                    newest = max(newest, events[-1].values[0])
-                    self.purged = self.purged or any(event.values[2] == "purge" for event in events)
+                    newest = max(newest, events[-1].field("seq"))
+                    self.purged = self.purged or any(event.field("action") == "purge" for event in events)
                     self._check(stale)
                     self._check(events)
             if self.dry_run:
@@ -189,10 +189,7 @@ class _Copying:
         return different
 
     def _concerns(self, kind: str, old: Head | None, new: Head | None) -> bool:
-        """Whether a difference is followed. Models that only the target has stay, with their vectors.
-
-        External ids without a scope, which an older version stored, are not copied: they may be private.
-        """
+        """Whether a difference is followed. Models that only the target has stay, with their vectors."""
         match kind:
             case "space":
                 return new is None
@@ -200,8 +197,6 @@ class _Copying:
                 return old is not None or (new is not None and new[0] in self._spaces)
             case "meta":
                 return old is not None and (old[0] != "space" or new is None or new[1] in self._spaces)
-            case "join":
-                return old is None or bool(old[2])
         return True
 
     def _store(self, kind: str, stored: Sequence[Part], gone: Sequence[Part]) -> None:

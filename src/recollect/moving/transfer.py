@@ -1,23 +1,21 @@
 """Add to a store what it lacks of the parts of another, batch by batch; then read everything back."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from recollect.errors import FailedError, UsageError
 from recollect.moving import exports
 from recollect.moving import format as export_format
-from recollect.types import Progress
+from recollect.types import Progress, Steps
 from recollect.types.parts import FIELDS, Contents, Part, Snapshot
 
 BATCH_PARTS = 1_000
 BATCH_BYTES = 4_000_000  # the most that is read, held in memory and written at once
-HEAVY = {"record": 2, "vector": 2, "history": 4, "note": 1}  # kind → the position of its largest value
+HEAVY = {"record": "text", "vector": "vector", "history": "detail", "note": "value"}  # kind → its largest field
 NAMED = 20  # ids that an error names; more are counted
 TRUTH = ("record", "history")  # kinds that must be the same in both stores; of the rest the target keeps its own
-
-Steps: TypeAlias = Callable[[str], Progress | None]  # makes the progress bar of a step from its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,11 @@ class PartComparison:
         elif there is not None:
             self.not_copied[part.kind] += 1
             if part.kind == "record":
-                self.different[part.values[0]] = None
+                self.different[part.field("id")] = None
                 self.hidden.add(exports.passage(part))
             if part.key == ("language",) and self.target["record"]:
-                self.notes.append(
-                    f"the store keeps its language, {there.values[1]}; what is imported was read as {part.values[1]}"
-                )
+                old, new = there.field("value"), part.field("value")
+                self.notes.append(f"the store keeps its language, {old}; what is imported was read as {new}")
 
     @property
     def others(self) -> int:
@@ -91,13 +88,13 @@ class PartComparison:
     def leaves_out(self, part: Part) -> bool:
         """Whether a part is not copied: history and vectors of records that differ in the target.
 
-        External ids without a scope, which an older version stored, are not copied either: they may be private.
+        External ids without a scope, in exports of older versions, are not copied either: they may be private.
         """
         if part.kind == "join":
-            return not part.values[2]
+            return not part.field("scope")
         if part.kind == "vector":
-            return part.values[1] in self.hidden
-        return part.kind == "history" and part.values[1] in self.different
+            return part.field("passage") in self.hidden
+        return part.kind == "history" and part.field("id") in self.different
 
 
 def not_as_written(part: Part, there: Part | None) -> FailedError:
@@ -168,7 +165,7 @@ def is_full(parts: int, size: int) -> bool:
 
 def weight(part: Part) -> int:
     """About how many bytes the largest value of a part has."""
-    value = part.values[HEAVY[part.kind]] if part.kind in HEAVY else ""
+    value = part.field(HEAVY[part.kind]) if part.kind in HEAVY else ""
     return len(value if isinstance(value, str | bytes) else repr(value))
 
 
@@ -183,7 +180,7 @@ def _agree(part: Part, there: Part | None) -> bool:
         return part == there
     if part.kind == "history":
         return part.key == there.key and _same_event(part, there)
-    imported = part.kind == "record" and any(one.values[exports.ORIGIN] in exports.UNTRUSTED for one in (part, there))
+    imported = part.kind == "record" and any(one.field("origin") in exports.UNTRUSTED for one in (part, there))
     return imported and part.values[: exports.ORIGIN] == there.values[: exports.ORIGIN]
 
 
@@ -207,13 +204,14 @@ def verified(
         for part, stored in zip(batch, target.find(batch), strict=True):
             there = stored
             if stored and stored.kind == "history" and comparison.has_own_history:  # under the number that it had
-                there = Part("history", (part.values[0], *stored.values[1:]))
+                there = Part("history", (part.field("seq"), *stored.values[1:]))
             line = export_format.to_line(part)
             if there is not None and (_agree(part, there) or export_format.to_line(there) == line):
                 sums.add(part, line)
                 continue
             not_copied[part.kind] += 1
-            expected = comparison.leaves_out(part) or (part.kind == "record" and part.values[0] in comparison.different)
+            differs = part.kind == "record" and part.field("id") in comparison.different
+            expected = differs or comparison.leaves_out(part)
             if not expected and (there is None or part.kind in TRUTH):
                 raise not_as_written(part, there)
     return replace(plan, not_copied=not_copied, sha256=sums.digest)

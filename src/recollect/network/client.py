@@ -101,11 +101,6 @@ class Client:
         with _translated(), self._client.stream(method, url, extensions=extensions, **request) as response:
             yield response
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._client.is_closed
-
     def close(self) -> None:
         """Close all connections."""
         self._client.close()

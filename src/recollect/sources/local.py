@@ -7,18 +7,19 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from recollect.analysis import Analyzer, lead, snippet
+from recollect.analysis import Analyzer, lead, snippet, term_hash
 from recollect.dataclass import dataclass
 from recollect.errors import RecollectError, StoreError
-from recollect.frequencies import idf, shares
+from recollect.frequencies import BACKGROUND, idf, shares
 from recollect.fusion import METHODS
+from recollect.options import LIKELY
 from recollect.querylang import contained
-from recollect.ranking import TRUSTED, Closeness
+from recollect.ranking import FEWEST, TRUSTED, Closeness
 from recollect.spelling import NearTerm, begin_with, expand, reworded, spellings, words_of
 from recollect.types import ActiveSpace, Hit, KeywordIndex, Query, RankedList, Record, Records, Vector
 
@@ -32,6 +33,11 @@ needs the first share, among very few the second, because any word may be in one
 
 MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
 FEW = 300  # visible records: among far fewer, words count half as much as meaning; among far more, as much
+KEYWORDS = 3  # words of a query that names what it looks for, as people type it: "citus tenants"
+BY_CHANCE = 3.0  # records, visible or of general text, that may contain all of these words by chance, at the most
+TOGETHER = 10  # how many times as often as by chance two words of one subject occur together
+ALL_WORDS = 0.6  # the confidence of the first record with all of them; that of the next is half of it; decision 052
+LONGEST_CHECKED = 10_000  # characters of such a record; a longer text has room for words that are unrelated
 VERY_FEW = 50  # visible records among which any word may be in one of them only
 CATCH_UP = 32  # how many records without a vector a search embeds before it answers: at most a second on two cores
 CATCH_UP_HEAD = 20  # where more lack one, how many of the best keyword hits a search embeds; see decision 046
@@ -162,7 +168,25 @@ class KeywordSource:
             visible=ranked.among,
             strength=partial(_covered, ranked.max_score) if ranked.max_score > 0 else None,
             excerpt=partial(_matching_part, [*terms, *nearby.weights], analyzer),
+            least_confidence=() if nearby.weights else self._with_all_words(query, set(terms), ranked),
         )
+
+    def _with_all_words(self, query: Query, terms: Collection[str], ranked: RankedList) -> tuple[float, ...]:
+        """The least confidence of the first records: high for those with all words of a short query that few have."""
+        if not ranked.entries or ranked.unknown or len(terms) > KEYWORDS:
+            return ()
+        visible, analyzer = max(FEWEST, ranked.among or 0), self.index.analyzer
+        common, counts = shares(analyzer.language), self.index.known(list(terms), query.filter)
+        general = {term: common.get(term, 0.0) for term in terms}
+        here = [math.exp(-idf(visible, count, general[term])) for term, count in counts.items()]
+        if max(_by_chance(visible, here), _by_chance(BACKGROUND, general.values())) > BY_CHANCE:
+            return ()
+        sought, confidences = set(map(term_hash, terms)), list[float]()
+        for rank, hit in enumerate(ranked.entries[: int(ALL_WORDS / LIKELY)], 1):
+            text = hit.record.passage
+            has_all = len(text) <= LONGEST_CHECKED and sought.issubset(analyzer.hashed(text)[0])
+            confidences.append(ALL_WORDS / rank if has_all else 0.0)
+        return tuple(confidences)
 
     def _with_near(self, query: Query, terms: Sequence[str], nearby: Nearby, among: int) -> RankedList:
         """Search again with the nearby terms.
@@ -262,7 +286,7 @@ class HydeSource:
         serving = self.serving(query.deadline)
         warnings = _secret_warning(query, leaves=self.remote or _is_remote(serving))
         try:
-            vector = serving.embedder.passages([self.write(query.text)])[0]
+            vector = serving.embed([self.write(query.text)])[0]
         except RecollectError as error:
             if not self.replaces:
                 raise
@@ -325,6 +349,12 @@ def _are_code(texts: Sequence[str]) -> bool:
     """Whether nearly all of the texts are code."""
     code = sum(len(_MARKS.findall(text)) > CODE_SHARE * len(text) for text in texts)
     return code > 0 and code >= CODE_RECORDS * len(texts)
+
+
+def _by_chance(records: int, shares_having: Iterable[float]) -> float:
+    """How many records contain all words by chance, each of which a share of the records contains."""
+    rarest, *others = sorted(shares_having)
+    return records * rarest * math.prod(min(1.0, TOGETHER * share) for share in others)
 
 
 def _covered(most: float, score: float) -> float:
@@ -392,7 +422,7 @@ def _embed(serving: ActiveSpace, passages: Sequence[str]) -> None:
     if now < _refused.get(index, 0.0):
         raise StoreError("vectors could not be stored")
     try:
-        index.save(passages, serving.embedder.passages(passages))
+        index.save(passages, serving.embed(passages))
     except StoreError:
         _refused[index] = now + REFUSED_S
         raise

@@ -17,8 +17,6 @@ from recollect.types import Store
 if TYPE_CHECKING:
     from recollect.stores.health import Examination, Finding
 
-FILES = "sqlite"  # the kind of a place that is a path and no URL
-
 
 class StoreKind(ABC):
     """One kind of store. A `place` is the URL, or for files the path, that a user named."""
@@ -111,19 +109,13 @@ _URL = re.compile(r"([A-Za-z][\w+.-]+)://")
 
 
 def scheme_of(place: str) -> str:
-    """The scheme of a place's URL; that of files where it is a path."""
+    """The scheme of a place's URL; that of SQLite where it is a path."""
     url = _URL.match(place)
-    return url[1].lower() if url else FILES
+    return url[1].lower() if url else "sqlite"
 
 
 def kind_of(place: str) -> StoreKind:
-    """The kind of store that a place names, or a UsageError that lists the kinds there are."""
-    check_place(place)
-    return STORES.load(scheme_of(place))()
-
-
-def check_place(place: str) -> None:
-    """Refuse a URL whose scheme no kind of store has, or whose slashes are missing."""
+    """The kind of store that a place names. A URL of an unknown scheme, or without slashes, is refused."""
     if misspelt(place):
         raise UsageError(
             f"{shown_place(place)!r} is not the address of a store",
@@ -139,6 +131,7 @@ def check_place(place: str) -> None:
             f"unknown kind of store {scheme!r}; available: {', '.join(names)}",
             hint=f"name a file or a URL of one of these; packages add kinds in the entry point group {STORES.group!r}",
         ) from None
+    return STORES.load(scheme)()
 
 
 def open_store(place: str, *, language: str | None = None, read_only: bool = False) -> Store:

@@ -87,7 +87,7 @@ def part_of(kind: str, row: Sequence[Any]) -> Part:
 
 def scope_of(part: Part) -> Scope:
     """The scope of a record."""
-    return Scope(*(part.values[FIELDS["record"].index(name)] for name in SCOPE))
+    return Scope(*map(part.field, SCOPE))
 
 
 def columns_of(part: Part) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import is_self_contained
 from recollect.ranking import fold_hash
 from recollect.stores.rows import passage_hash
-from recollect.types import Progress, Record, Store
+from recollect.types import Record, Steps, Store
 
 State: TypeAlias = Literal["ok", "note", "warning", "failure"]
 
@@ -39,7 +39,7 @@ class Reporter:
     """Where a fix announces what it does, and where long work reports its progress."""
 
     announce: Callable[[str], None]
-    progress: Callable[[str], Progress | None] = lambda _: None
+    progress: Steps = lambda _: None
 
 
 Fix: TypeAlias = Callable[[Reporter], None]

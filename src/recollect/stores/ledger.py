@@ -224,10 +224,10 @@ def _put_again(table: Table, stored: RecordState, change: Put) -> Record:
     return after
 
 
-def id_taken(record_id: str | None = None) -> UsageError:
-    """The refusal of an id that a record of another scope has; None if it is not known which id."""
-    name = "the id" if record_id is None else f"the id {record_id!r}"
-    return UsageError(f"{name} is taken by a record of another scope", hint="leave the id out, or use another")
+def id_taken(record_id: str) -> UsageError:
+    """The refusal of an id that a record of another scope has."""
+    message = f"the id {record_id!r} is taken by a record of another scope"
+    return UsageError(message, hint="leave the id out, or use another")
 
 
 def id_of_a_chunk(record_id: str) -> UsageError:

@@ -35,7 +35,10 @@ class SqlRecords(SqlPart, Records):
             named, keys = self._database.with_ids(connection, [record_id])
             condition = self.events_of.format(named)
             events = f"SELECT seq, id, action, at, detail FROM history WHERE {condition} ORDER BY seq"
-            return [_event(row) for row in connection.execute(events, keys)]
+            return [
+                Event(seq, key, action, EPOCH + timedelta(microseconds=at), json.loads(detail))
+                for seq, key, action, at, detail in connection.execute(events, keys)
+            ]
 
     def scope_of(self, record_id: str) -> Scope | None:
         with self._database.read(self._scope) as connection:
@@ -67,11 +70,6 @@ class SqlRecords(SqlPart, Records):
         condition, values = self._database.dialect.matching(where)
         page = f'{condition} ORDER BY time DESC, id COLLATE "C" LIMIT %s OFFSET %s'
         return self._select(page, [*values, limit, offset], where)
-
-
-def _event(row: Sequence[Any]) -> Event:
-    seq, key, action, at, detail = row
-    return Event(seq, key, action, EPOCH + timedelta(microseconds=at), json.loads(detail))
 
 
 MOST_NAMED = 1_000  # records that may share a part of their ids; where there are more, it says nothing
@@ -275,7 +273,7 @@ class SqlJoins(SqlPart, Joins):
                 or (select(dialect.ends, ending, ending) if ending else [])
                 for path, (same, ending) in forms.items()
             }
-        return {path: found for path, found in records.items() if found}
+        return {path: of_path for path, of_path in records.items() if of_path}
 
     def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
         dialect = self._database.dialect

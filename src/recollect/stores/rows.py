@@ -5,6 +5,7 @@ Statements that the stores share are written for PostgreSQL; connections of SQLi
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -25,6 +26,13 @@ COLUMNS = (  # the columns of a record without its scope; the last three are der
     "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path", "first_line", "last_line", "origin",
     "author", "author_session", "place", "time", "fold", "passage",
 )  # fmt: skip
+
+IS_MESSAGE = "kind = 'chunk' AND substr(place, 1, 8) = 'message '"  # of a mailbox: it counts as a file of its own
+FILE = (
+    f"CASE WHEN {IS_MESSAGE} THEN path || ' ' || place"
+    " WHEN kind = 'chunk' THEN path WHEN kind = 'turn' THEN source || ' ' || author_session END"
+)
+"""What a record is a part of, as in `RankedRows.files`."""
 
 
 def to_row(record: Record) -> list[Any]:
@@ -221,6 +229,8 @@ def check_dimension(vector: Vector, dimension: int) -> None:
             f"the query's vector has {vector.shape[-1]} dimensions, the store's have {dimension}",
             hint="the embedder used another model than the one it names",
         )
+    if not math.isfinite(float(vector @ vector)):
+        raise EmbedderError("the query's vector has numbers that are not finite", hint="the embedder failed")
 
 
 def moment(value: int | None) -> datetime | None:

@@ -7,7 +7,7 @@ A store contains `Record`s.
 
 # ruff: noqa: I001  (one import for each module, though every name has its alias)
 from recollect.options import KINDS as KINDS, ORIGINS as ORIGINS
-from recollect.types.parts import Progress as Progress
+from recollect.types.parts import Progress as Progress, Steps as Steps
 from recollect.types.protocols import (
     ActiveSpace as ActiveSpace,
     Changes as Changes,

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]  # called with (done, total) as long work goes on
+Steps: TypeAlias = Callable[[str], Progress | None]  # shows the progress of each step of long work, by the step's name
 
 
 class Part(NamedTuple):
@@ -22,6 +23,10 @@ class Part(NamedTuple):
     def key(self) -> tuple[Any, ...]:
         """What no two parts of a kind share."""
         return self.values[: KEYS[self.kind]]
+
+    def field(self, name: str) -> Any:
+        """The value of the field with this name in `FIELDS`."""
+        return self.values[FIELDS[self.kind].index(name)]
 
 
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from recollect.dataclass import dataclass
+from recollect.errors import EmbedderError, errors_as
 from recollect.types.parts import Contents
 from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
 from recollect.types.search import Candidate, Query, RankedList
@@ -287,6 +288,19 @@ class ActiveSpace:
     space: VectorSpace
     warning: str = ""
     rest: Callable[[], str] | None = None
+
+    def embed(self, passages: Sequence[str]) -> Matrix:
+        """The vectors of passages, checked: one of another length would make the whole index unreadable."""
+        import numpy as np
+
+        name, shape = self.embedder.name, (len(passages), self.space.dimension)
+        with errors_as(EmbedderError, f"{name} failed"):
+            vectors: Matrix = np.asarray(self.embedder.passages(passages), np.float32)
+        if vectors.shape != shape or not np.isfinite(vectors).all():
+            what = "numbers that are not finite" if vectors.shape == shape else f"an array of the shape {vectors.shape}"
+            hint = f"{shape[0]} texts have {shape[0]} vectors of {shape[1]} finite numbers"
+            raise EmbedderError(f"{name} returned {what}", hint=hint)
+        return vectors
 
 
 class VectorSpaces(Protocol):

@@ -115,10 +115,11 @@ class RankedRows(Sequence[Hit]):
     """The hits of a store's index in columns, best first. As hits, with their records, they are read on demand.
 
     `rows` are the store's own numbers of the records; `folds` are equal for records whose texts count as duplicates;
-    `times` are microseconds of UTC; `files` are equal for chunks of one file or turns of one conversation, and None for
-    other records; `lines` are the first lines of chunks in their files, when turns were stored, in microseconds and
-    negative, and 0 for other records. `read` returns the records of rows, without those that are gone. `statements`
-    returns what rows say, compared with the words of a query, where the index has their words.
+    `times` are microseconds of UTC; `files` are equal for chunks of one file, of one message of a mailbox, or turns of
+    one conversation, and None for other records; `lines` are the first lines of chunks in their files, when turns were
+    stored, in microseconds and negative, and 0 for messages and other records. `read` returns the records of rows,
+    without those that are gone. `statements` returns what rows say, compared with the words of a query, where the index
+    has their words.
     """
 
     rows: Sequence[int]
@@ -177,10 +178,11 @@ class RankedList:
     their text stands higher in the list, and `max_score` is the most that a keyword index could have given to a record.
     `trust` is how much the source counts here, relative to 1: by how well it understood the query. `visible` is the
     number of records that pass the filter, where that is known, and `strength` turns a score into evidence for a match
-    (`ranking.Evidence`). `lag` is how many records its index lacks, where that is known. The pipeline fills in
-    `source`. `unknown` are the terms of the query that no visible record has, and `also` words that were searched in
-    their place; `read_as` is the text of the query with such words, if the source embedded that. `excerpt` makes the
-    snippet of a record; it is called only for results that are shown.
+    (`ranking.Evidence`); `least_confidence` is that of the first hits, whatever the evidence is. `lag` is how many
+    records its index lacks, where that is known. The pipeline fills in `source`. `unknown` are the terms of the query
+    that no visible record has, and `also` words that were searched in their place; `read_as` is the text of the query
+    with such words, if the source embedded that. `excerpt` makes the snippet of a record; it is called only for results
+    that are shown.
     """
 
     source: str
@@ -200,6 +202,7 @@ class RankedList:
     error: Exception | None = None
     took_ms: float = 0.0
     strength: Callable[[float], float] | None = field(default=None, repr=False, compare=False)
+    least_confidence: Sequence[float] = field(default=(), repr=False, compare=False)
     excerpt: Callable[[Record], str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -15,11 +15,10 @@ from starlette.responses import Response
 from recollect.analysis import matching_words
 from recollect.errors import Forbidden
 from recollect.memory import Memory
-from recollect.memory.changes import chain
 from recollect.memory.originals import Excerpt
 from recollect.memory.payloads import MOST_NAME, RecallBlock, RelatedAnswer, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
-from recollect.memory.related import MOST_SIMILAR
+from recollect.memory.related import MOST_SIMILAR, chain
 from recollect.memory.resemblance import resembling
 from recollect.memory.shapes import (
     answer_dict,
@@ -191,8 +190,8 @@ def add_record(
 ) -> Json:
     """Add a record. The same text in the same scope is one record: adding it again updates it.
 
-    With `similar=true` the answer also has, as `similar`, an earlier fact that the new one nearly repeats or
-    contradicts; `/v1/supersede` can replace it.
+    If another fact has contradicted it since, a new record supersedes it instead. With `similar=true` the answer also
+    has, as `similar`, an earlier fact that the new one nearly repeats or contradicts; `/v1/supersede` can replace it.
     """
     began = now()
     fields = body.set_fields("text", "supersedes")

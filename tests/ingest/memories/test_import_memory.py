@@ -34,14 +34,37 @@ def counts(report):
 def test_mem0(memory):
     """Its memories keep their time, their category and, where none is named, their user; an empty one is counted."""
     report = memory.import_memory(FILES / "mem0.json")
-    assert (counts(report), report.scopes) == ((3, 0, 0, 0, 0), {"user=ada": 2})
+    assert (counts(report), report.scopes) == ((3, 0, 0, 0, 0), {"user=ada": 3})
     assert list(report.skipped.values()) == [{"no memory in it": 1}]
     found = facts(memory)
     mill, tea = found["Ada works at the mill as a carpenter"], found["Prefers lapsang souchong in the morning"]
     assert (mill.scope, mill.category, mill.origin, mill.author) == (Scope(user="ada"), "professional", "agent", "mem0")
     assert mill.happened_at.isoformat() == "2026-01-10T17:00:00+00:00"
     assert (tea.tags, tea.happened_at.isoformat()) == (("food", "preferences"), "2026-02-11T17:00:00+00:00")
-    assert found["ada works at mill"].tags == ("relation",)
+    relation = found["ada works at mill"]
+    assert (relation.tags, relation.scope) == (("relation",), Scope(user="ada"))
+    assert list(report.files.values()) == ["mem0"]
+
+
+def test_relation_belongs_to_the_owner_of_all_memories_beside_it(memory, tmp_path):
+    """What belonged to one of several users there does not become everybody's, and nothing is left out silently."""
+    ada, bob = ({"id": name, "memory": f"{name} rows", "user_id": name} for name in ("ada", "bob"))
+    relations = [{"source": "ada", "relationship": "owns", "destination": "boat"}, {"source": "ada"}]
+    (tmp_path / "two.json").write_text(json.dumps({"results": [ada, bob], "relations": relations}))
+    report = memory.import_memory(tmp_path / "two.json")
+    unnamed = "a relation without a source, a relationship or a target"
+    assert list(report.skipped.values()) == [{"a relation beside memories of several owners": 1, unnamed: 1}]
+    assert set(facts(memory)) == {"ada rows", "bob rows"}
+    (tmp_path / "one.json").write_text(json.dumps({"results": [ada], "relations": relations}))
+    memory.import_memory(tmp_path / "one.json")
+    assert facts(memory)["ada owns boat"].scope == Scope(user="ada")
+
+
+def test_file_of_which_a_part_is_skipped_is_imported(tmp_path, monkeypatch):
+    """The exit code is 0 if any of its memories was read, and 1 if none was."""
+    monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "m.db"))
+    assert main(["import-memory", "--embedder", "none", str(FILES / "mem0.json")]) == 0
+    assert main(["import-memory", "--embedder", "none", "--format", "mcp-memory", str(FILES / "mem0.json")]) == 1
 
 
 def test_named_scope_wins(memory):
@@ -225,7 +248,7 @@ def test_command_line(tmp_path, capfd, monkeypatch):
     assert main(["import-memory", str(FILES)]) == 0
     out, err = capfd.readouterr()
     assert out == "facts: 10 added, 0 unchanged\n"
-    assert "2 facts belong to user=ada, as in the export" in err
+    assert "3 facts belong to user=ada, as in the export" in err
     assert "recollect index FOLDER" in err
     assert main(["search", "water wheel"]) == 0
     assert "Built the water wheel" in capfd.readouterr().out

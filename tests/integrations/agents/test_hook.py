@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from recollect.cli import hook
+from recollect.cli import hook, main
 from recollect.memory.recall import FENCE
 
 PATIENT = "--budget-ms 30000"
@@ -195,6 +195,20 @@ def test_invalid_store_is_reported_on_standard_error_only(home, submit):
     assert "nothing was recalled" in ran.err
     home.extra["RECOLLECT_SEARCH_LIMIT"] = "many"
     assert submit(home, QUESTION).silent
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("recall --hook --tokens many", 0), ("--user ada recall --hook --bogus", 0), ("hook capture --bogus", 0),
+        ("recall key --bogus", 2), ("hook capture --transcript nothing.jsonl", 2),
+    ],
+)  # fmt: skip
+def test_wrong_flag_does_not_stop_the_program(words, code, capfd):
+    """Programs take exit code 2 as an order to drop the prompt; the reason is on standard error."""
+    assert main(words.split()) == code
+    out, err = capfd.readouterr()
+    assert (out, err[:6]) == ("", "error:")
 
 
 def test_without_recollect_on_the_path_nothing_happens(kept, submit):

@@ -156,12 +156,6 @@ def test_batches_are_limited_by_characters(monkeypatch: pytest.MonkeyPatch) -> N
     assert [len(some) for some in records._batches(iter(groups))] == [3, 3, 1]
 
 
-def test_parts_are_filled_to_the_limit() -> None:
-    """An item above the limit is a part by itself."""
-    assert list(postings.parted([3, 3, 3, 9, 1, 6, 1], lambda size: size, 7)) == [[3, 3], [3], [9], [1, 6], [1]]
-    assert list(postings.parted([], lambda size: size, 7)) == []
-
-
 def test_reindexing_is_done_in_parts(store: PostgresStore, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction reads a number of characters, not of records; in the end all words are indexed."""
     store.records.apply([[Put(Record(f"r{number}", f"die häuser {number}"))] for number in range(5)])

@@ -237,7 +237,7 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     set_options = sets.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
     path = at_home(folder)
     with flags.open_memory(options, reads=True) as memory:
-        report = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
+        report = sets.make_set(memory, path, set_options, plan=plan, steps=progress, announce=notice)
     emit(as_json, report, partial(_print_set, report, plan))
     return 0
 

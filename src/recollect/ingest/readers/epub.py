@@ -32,8 +32,8 @@ def read(content: bytes) -> DocumentText:
     blocks: list[TextBlock] = []
     number = 0
     for name in chapters:
-        found = html_blocks(html_text(package.read(name)), number + 1)[1] if name in package.names else []
-        number += bool(found)
-        blocks += found
+        chapter = html_blocks(html_text(package.read(name)), number + 1)[1] if name in package.names else []
+        number += bool(chapter)
+        blocks += chapter
     title = " ".join((book.findtext(f".//{DC}title") or "").split())
     return DocumentText(blocks, title, "chapter", separate=True)

@@ -102,10 +102,11 @@ class BlockParser(HTMLParser):
             self._text.append(f" {text} ")
 
     def _begin(self, tag: str) -> None:
-        if tag == "table":
-            self._begin_table()
-        elif self._table is not None:
+        if self._table is not None:
             self._begin_in_table(tag, self._table)
+        elif tag == "table":
+            self._flush()
+            self._table = _Table()
         elif tag in ("ul", "ol"):
             self._flush() if not self._lists else self._text.append("\n")
             self._lists.append(1 if tag == "ol" else -1)
@@ -119,7 +120,9 @@ class BlockParser(HTMLParser):
             self._pre += tag == "pre"
 
     def _begin_in_table(self, tag: str, table: _Table) -> None:
-        if tag in ("tr", "td", "th") and table.depth == 1:
+        if tag == "table":
+            table.depth += 1
+        elif tag in ("tr", "td", "th") and table.depth == 1:
             self._cell()
             if tag == "tr" or not table.rows:
                 table.rows.append([])
@@ -134,13 +137,6 @@ class BlockParser(HTMLParser):
             self._lists[-1] += 1
         mark = f"{number}. " if number > 0 else "- "
         self._text.append("\n" + "  " * max(len(self._lists) - 1, 0) + "\0" + mark)
-
-    def _begin_table(self) -> None:
-        if self._table is None:
-            self._flush()
-            self._table = _Table()
-        else:
-            self._table.depth += 1
 
     def _cell(self) -> None:
         """Put the text since the last cell began into it."""
@@ -168,7 +164,7 @@ class BlockParser(HTMLParser):
     def _end(self, tag: str) -> None:
         if self._table is not None:
             if tag == "table":
-                self._end_table()
+                self._end_table(self._table)
             elif tag in PARAGRAPHS or tag == "li":
                 self._text.append(" ")
         elif tag in ("ul", "ol"):
@@ -180,13 +176,12 @@ class BlockParser(HTMLParser):
         elif tag in PARAGRAPHS:
             self._text.append(" ")
 
-    def _end_table(self) -> None:
-        assert self._table is not None  # noqa: S101  (for mypy)
-        if self._table.depth > 1:
-            self._table.depth -= 1
+    def _end_table(self, open_table: _Table) -> None:
+        if open_table.depth > 1:
+            open_table.depth -= 1
             return
         self._cell()
-        rows, self._table = [row for row in self._table.rows if any(cell.strip() for cell in row)], None
+        rows, self._table = [row for row in open_table.rows if any(cell.strip() for cell in row)], None
         if rows and max(map(len, rows)) > 1:
             self.blocks.append((TextBlock(table(rows), self.part, is_table=True), self._inner > 0))
         else:  # a table of one column is layout
@@ -223,7 +218,7 @@ class BlockParser(HTMLParser):
         super().close()
         if self._table is not None:
             self._table.depth = 1
-            self._end_table()
+            self._end_table(self._table)
         self._flush()
 
 

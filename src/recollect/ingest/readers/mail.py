@@ -70,9 +70,9 @@ def _body(message: EmailMessage, part: int, depth: int) -> Iterator[TextBlock]:
     if body is not None:
         text = _decoded(body)
         if body.get_content_subtype() == "html":
-            yield from (
-                TextBlock(block.text, part, _deeper(block.level), block.is_table) for block in html_blocks(text)[1]
-            )
+            for block in html_blocks(text)[1]:
+                level = min(block.level + 1, 6) if block.level else 0  # below the subject
+                yield TextBlock(block.text, part, level, block.is_table)
         else:
             yield from (TextBlock(each.strip("\n"), part) for each in _PARAGRAPH.split(text) if each.strip())
     for inner in _walk(message, 0):
@@ -82,10 +82,6 @@ def _body(message: EmailMessage, part: int, depth: int) -> Iterator[TextBlock]:
                     yield TextBlock(_header(attached, "Subject") or "(no subject)", part, min(depth + 2, 6))
                     yield from _head(attached, part)
                     yield from _body(attached, part, depth + 1)
-
-
-def _deeper(level: int) -> int:
-    return min(level + 1, 6) if level else 0
 
 
 def _walk(message: EmailMessage, depth: int) -> Iterator[EmailMessage]:

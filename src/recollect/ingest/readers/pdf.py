@@ -148,14 +148,11 @@ def _joined(rows: Iterable[Line]) -> Iterator[Line]:
     """Lines; those on the same baseline, one to the right of the other, are cells of one."""
     last: Line | None = None
     for row in rows:
-        same = last and abs(last.y - row.y) < 0.3 * row.height and row.left >= last.right - 1
-        if last and same and _ITEM.fullmatch(last.text):
-            last = Line(
-                (f"{last.text} {row.cells[0]}", *row.cells[1:]), (last.left, *row.starts[1:]), *_ends(last, row)
-            )
-        elif last and same:
+        if last and abs(last.y - row.y) < 0.3 * row.height and row.left >= last.right - 1:
             cells, starts = (*last.cells, *row.cells), (*last.starts, *row.starts)
-            last = Line(cells, starts, *_ends(last, row))
+            if _ITEM.fullmatch(last.text):  # the mark of an item and its text are one cell
+                cells, starts = (f"{last.text} {row.cells[0]}", *row.cells[1:]), (last.left, *row.starts[1:])
+            last = Line(cells, starts, last.y, max(last.height, row.height), row.right)
         else:
             if last:
                 yield last
@@ -164,16 +161,12 @@ def _joined(rows: Iterable[Line]) -> Iterator[Line]:
         yield last
 
 
-def _ends(last: Line, row: Line) -> tuple[float, float, float]:
-    return last.y, max(last.height, row.height), row.right
-
-
 def _without_edges(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
     """The pages without the lines that most of them have at the top or the bottom, apart from numbers."""
     if len(pages) < FEW_PAGES:
         return [list(page) for page in pages]
-    found = Counter(key for page in pages for key in {_edge(line) for line in _edges(page)})
-    repeated = {key for key, count in found.items() if count >= REPEATED * len(pages)}
+    pages_with = Counter(key for page in pages for key in {_edge(line) for line in _edges(page)})
+    repeated = {key for key, count in pages_with.items() if count >= REPEATED * len(pages)}
     return [
         [line for line in page if not (_edge(line) in repeated and any(line is other for other in _edges(page)))]
         for page in pages

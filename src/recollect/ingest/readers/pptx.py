@@ -58,8 +58,8 @@ def _notes(notes: Element, number: int) -> Iterator[TextBlock]:
 
 def _placeholder(shape: Element) -> str:
     """The kind of a placeholder; empty for other shapes."""
-    found = shape.find(f"{P}nvSpPr/{P}nvPr/{P}ph")
-    return "" if found is None else found.get("type", "body")
+    placeholder = shape.find(f"{P}nvSpPr/{P}nvPr/{P}ph")
+    return "" if placeholder is None else placeholder.get("type", "body")
 
 
 def _paragraphs(shape: Element) -> Iterator[str]:

@@ -118,8 +118,8 @@ class PostgresKind(StoreKind):
 
     def exists(self, place: str) -> bool:
         with contextlib.closing(PostgresDatabase(place, read_only=True)) as database, database.read() as connection:
-            found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{database.schema}.migrations",))
-            return found.fetchone() == (True,)
+            cursor = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{database.schema}.migrations",))
+            return cursor.fetchone() == (True,)
 
     @contextlib.contextmanager
     def inspect(self, place: str) -> Iterator[PostgresStore]:

@@ -1,6 +1,5 @@
 """New records: one statement writes a record with all that is derived from it, and may check first that it is new."""
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,8 +25,7 @@ _EVENT = "INSERT INTO history (row, scope, id, action, at, detail) SELECT row, s
 _NOTIFY = "SELECT pg_notify(%s, %s) WHERE EXISTS (SELECT 1 FROM history WHERE id = %s AND at = %s)"
 
 
-@functools.cache
-def insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
+def insertion(spaces: Sequence[int], *, noted: bool) -> str:
     """The statement that inserts a new record into its table, the tallies and all indexes; `noted` with an event.
 
     Its parameters: those of the record, scope, length, terms, counts; action, time and detail of the event.
@@ -35,8 +33,7 @@ def insertion(spaces: tuple[int, ...], *, noted: bool) -> str:
     return _inserting(spaces, [f"new AS ({_INSERT} VALUES ({_PLACES}, %s, %s) {_RETURNING})"], noted=noted)
 
 
-@functools.cache
-def _guarded_insertion(spaces: tuple[int, ...], find: str, space: int | None, *, merge: bool) -> str:
+def _guarded_insertion(spaces: Sequence[int], find: str, space: int | None, *, merge: bool) -> str:
     """The statement that inserts a new record and its event, if the store is as the client knows it.
 
     That is: it has this scope, language and these spaces, and the text is new in the scope. Else it writes nothing.
@@ -90,7 +87,7 @@ class Additions:
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
         self._keywords = keywords
-        self._spaces: tuple[int, ...] = ()  # as they were read last
+        self._spaces: list[int] = []  # as they were read last
 
     def add(self, put: Put, space: int | None = None, vector: bytes = b"") -> Record | None:
         """Add a record, with its vector in a space, if it is new and the store's language and spaces are those we know.
@@ -118,13 +115,12 @@ class Additions:
         record, writer, spaces = put.record, self._keywords.writer, self._spaces
         find, scope = find_scope(record.scope)
         length, terms, counts = writer.terms(record).columns
-        guards = [writer.analyzer().language, list(spaces), *([record.text_hash] if put.merge else [])]
+        guards = [writer.analyzer.language, spaces, *([record.text_hash] if put.merge else [])]
         given = [] if space is None else [literal(np.frombuffer(vector, "<f4"))]
         return _guarded_insertion(spaces, find, space, merge=put.merge), [
             *scope, *guards, *to_row(record), length, *given, terms, counts, "add", at, "{}",
         ]  # fmt: skip
 
-    def _read_spaces(self) -> tuple[int, ...]:
-        (spaces,) = self._database.one("SELECT ARRAY(SELECT space FROM spaces ORDER BY space)")
-        self._spaces = tuple(spaces)
+    def _read_spaces(self) -> list[int]:
+        (self._spaces,) = self._database.one("SELECT ARRAY(SELECT space FROM spaces ORDER BY space)")
         return self._spaces

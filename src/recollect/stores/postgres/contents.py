@@ -71,8 +71,8 @@ class PostgresSnapshot(contents.SqlSnapshot):
             f"{self.selects[kind]} AND ({', '.join(self.keys[kind])}) IN (SELECT * FROM unnest({keys}))",
             [list(column) for column in zip(*(part.key for part in parts), strict=True)],
         )
-        found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
-        stored = {part.key: part for part in found}
+        parts_there = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
+        stored = {part.key: part for part in parts_there}
         return [stored.get(part.key) for part in parts]
 
 
@@ -133,7 +133,7 @@ class PostgresContents(Contents):
         if not parts:
             return
         # Texts are analysed before the transaction begins, so that it is short.
-        records = {part: Record("", part.values[2], title=part.values[3]) for part in parts if part.kind == "record"}
+        records = {part: _texts_of(part) for part in parts if part.kind == "record"}
         writer = self._keywords.writer.ahead(records.values())
 
         def work(connection: Connection) -> None:
@@ -159,7 +159,7 @@ class PostgresContents(Contents):
         self._database.write(work, notify=CHANNEL if parts[0].kind in ("record", "history") else "")
 
     def follow(self, records: Sequence[Part], events: Sequence[Part], *, newest: int) -> None:
-        parts = {part: Record("", part.values[2], title=part.values[3]) for part in records}
+        parts = {part: _texts_of(part) for part in records}
         writer = self._keywords.writer.ahead(parts.values())
 
         def work(connection: Connection) -> None:
@@ -223,8 +223,8 @@ class PostgresContents(Contents):
             connection.execute("ANALYZE records, history, blocks, embeddings, tallies")
 
     def _new(self, connection: Connection, parts: Sequence[Part]) -> list[Part]:
-        found = self.snapshot_type(connection, self.selects).by_key(parts)
-        return [part for part, stored in zip(parts, found, strict=True) if stored is None]
+        present = self.snapshot_type(connection, self.selects).by_key(parts)
+        return [part for part, stored in zip(parts, present, strict=True) if stored is None]
 
     def insert_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
         """Insert new records with their postings, tallies and vectors."""
@@ -256,15 +256,15 @@ class PostgresContents(Contents):
 
     def update_records(self, connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
         """Store records in place of those with their ids, new ones too, with all that is derived from them."""
-        ids = [part.values[0] for part in parts]
+        ids = [part.field("id") for part in parts]
         places = "SELECT id, row, passage FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
         stored = {key: (row, passage) for key, row, passage in connection.execute(places, (ids,))}
-        new = {part: record for part, record in parts.items() if part.values[0] not in stored}
+        new = {part: record for part, record in parts.items() if part.field("id") not in stored}
         self.insert_records(connection, new, writer)
         spaces = spaces_of(connection)
         for part, record in parts.items():
             if part not in new:
-                row, scope = stored[part.values[0]][0], scope_number(connection, contents.scope_of(part))
+                row, scope = stored[part.field("id")][0], scope_number(connection, contents.scope_of(part))
                 updated = IndexedRecord(row, scope, record, writer.terms(record))
                 _update_record(connection, part, updated, writer, spaces)
         for _, passage in stored.values():
@@ -272,7 +272,7 @@ class PostgresContents(Contents):
 
     def places(self, connection: Connection, events: Sequence[Part]) -> dict[str, tuple[int, int]]:
         """The row and the scope of the records that these events are of, by id."""
-        ids = list({part.values[1] for part in events})
+        ids = list({part.field("id") for part in events})
         rows = connection.execute(f"SELECT id, row, scope FROM {self._database.ids} WHERE id = ANY(%s)", (ids,))
         return {key: (row, scope) for key, row, scope in rows}
 
@@ -282,7 +282,7 @@ class PostgresContents(Contents):
         contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
         new = self._new(connection, parts) if parts else []
         for fingerprint, space, _ in rows:
-            if vectors := dict(part.values[1:] for part in new if part.values[0] == fingerprint):
+            if vectors := dict(part.values[1:] for part in new if part.field("space") == fingerprint):
                 self.copy_vectors(connection, space, vectors)
 
     def copy_vectors(self, connection: Connection, space: int, vectors: Mapping[bytes, bytes]) -> None:
@@ -328,6 +328,11 @@ def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | N
     return [stored.get(number) for number in range(1, len(parts) + 1)]
 
 
+def _texts_of(part: Part) -> Record:
+    """A record with the title and the text of a part, which are analysed."""
+    return Record("", part.field("text"), title=part.field("title"))
+
+
 def _own_columns(columns: Iterable[str]) -> list[str]:
     """The columns of the table of records: it has the number of a scope instead of its parts."""
     return [name for name in columns if name not in contents.SCOPE]
@@ -364,14 +369,14 @@ def _insert_events(
         connection.execute(
             "SELECT setval(numbers::regclass, greatest(%s, nextval(numbers::regclass) - 1))"
             " FROM pg_get_serial_sequence('history', 'seq') AS numbers",
-            (max(part.values[0] for part in parts),),
+            (max(part.field("seq") for part in parts),),
         )
 
 
 def _delete_vectors(connection: Connection, parts: Sequence[Part]) -> None:
     """Delete vectors by the hashes of their texts. Records that have these texts stay, without a vector."""
     for fingerprint, space in connection.execute("SELECT fingerprint, space FROM spaces").fetchall():
-        if passages := [part.values[1] for part in parts if part.values[0] == fingerprint]:
+        if passages := [part.field("passage") for part in parts if part.field("space") == fingerprint]:
             connection.execute("DELETE FROM embeddings WHERE space = %s AND passage = ANY(%s)", (space, passages))
             connection.execute(
                 f"UPDATE vectors_{space} AS held SET vector = NULL, settled = false FROM records"

@@ -21,7 +21,6 @@ from psycopg import sql
 from recollect.config import parameters, shown_place
 from recollect.errors import NotContacted, StoreError, Unreachable, UsageError
 from recollect.stores.database import Reading, SqlDatabase
-from recollect.stores.ledger import id_taken
 from recollect.stores.postgres.connections import (
     ADAPTERS,
     CONNECTION_LOST,
@@ -87,11 +86,12 @@ def translated(address: str, but: tuple[type[psycopg.Error], ...] = ()) -> Itera
             # The quoted part of an address may be a password.
             harmless = "query parameter" in message and "@" not in message
             message = message if harmless else re.sub('".*"', "a part of it", message)
-        kind, explanation, hint = next(_explanations(error, message))
+        kind, explanation, hint = _explain(error, message)
         raise kind(f"{address}{explanation}: {message}", hint=hint) from error
 
 
-def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[type[StoreError], str, str]]:
+def _explain(error: psycopg.Error, message: str) -> tuple[type[StoreError], str, str]:
+    """What an error of the driver means: ours, the words after the address, and what to do."""
     table = files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
     for failure in tomllib.loads(table)["failure"]:
         kinds = tuple(getattr(pg, name) for name in failure.get("errors", ()))
@@ -99,14 +99,14 @@ def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[type[Sto
         if fits and re.search(failure.get("text", ""), message, re.IGNORECASE):
             numbers = {"WAIT_SECONDS": WAIT_SECONDS, "MAX_CONNECTIONS": MAX_CONNECTIONS}
             kind = Unreachable if failure.get("unreachable") else StoreError
-            yield kind, f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
+            return kind, f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
     if isinstance(error, CONNECTION_LOST):
         hint = "check that the server runs, and try again; a change that was not confirmed was not half-written"
-        yield StoreError, " cannot be reached", hint
+        return StoreError, " cannot be reached", hint
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         hint = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
-        yield StoreError, " is not the address of a server", hint
-    yield StoreError, "", "`recollect doctor` may know more"
+        return StoreError, " is not the address of a server", hint
+    return StoreError, "", "`recollect doctor` may know more"
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class PostgresDatabase(SqlDatabase):
                 self._end_if_free(reading)
 
     def _shared(self, reading: Reading, scope: Scope, *, replica: bool) -> Iterator[Connection]:
-        """Its snapshot, ended if the block fails; an old one is begun again."""
+        """The snapshot of a reading. An old one is replaced, and one whose block fails is ended."""
         snapshot: _Snapshot | None = reading.snapshots.get(replica)
         if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
             self._end(reading)
@@ -279,9 +279,6 @@ class PostgresDatabase(SqlDatabase):
                 return attempt()
             except CONFLICTS as error:
                 failure = error
-        if isinstance(failure, pg.UniqueViolation) and failure.diag.constraint_name == "records_id_key":
-            # It exists at every attempt, but is not visible.
-            raise id_taken() from failure
         raise StoreError(f"{self.address}: too many writers at once", hint="try again") from failure
 
     transact = write

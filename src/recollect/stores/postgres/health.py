@@ -306,7 +306,7 @@ def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
     def terms(kind: str, title: str, text: str) -> TermCounts:
         return writer.terms(Record("", text, kind, title))
 
-    writer = IndexWriter(lambda: analyzer)
+    writer = IndexWriter(analyzer)
     beside = " AND documents.scope = records.scope" if server.database.distributed else ""
     without = server.rows(_WITHOUT_TERMS.format(beside=beside), MOST_CHARACTERS, SAMPLE)
     missing = sum(bool(terms(*row).counts) for row in without)

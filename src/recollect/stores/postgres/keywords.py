@@ -115,7 +115,7 @@ class PostgresKeywords(SqlKeywords):
     @property
     def writer(self) -> IndexWriter:
         """Writes with the analyzer that was read last, which is right in a transaction that has locked the language."""
-        return IndexWriter(lambda: self._analyzer)
+        return IndexWriter(self._analyzer)
 
     def lock_language(self, connection: Connection) -> Analyzer:
         """In a write transaction: the language does not change until it ends."""
@@ -140,8 +140,8 @@ class PostgresKeywords(SqlKeywords):
             if current:
                 read = row_reader(self._database, where, replica=attempt == 0)
                 entries, duplicates = ranked_rows(ranked, depth, read)
-                found = zip(counts, postings.terms, strict=True)
-                unknown = tuple(term for term, each in found if not each.size and term in own)
+                by_term = zip(counts, postings.terms, strict=True)
+                unknown = tuple(term for term, each in by_term if not each.size and term in own)
                 return RankedList(
                     "",
                     entries,
@@ -210,7 +210,7 @@ class PostgresKeywords(SqlKeywords):
             analyzer = self.lock_language(connection)
             if analyzer.fingerprint != fingerprint or meta(connection, "keywords") != unfinished:
                 return -1  # another process has changed the language, or has finished
-            last = reindex(connection, IndexWriter(lambda: analyzer), after, self._database.ids)
+            last = reindex(connection, IndexWriter(analyzer), after, self._database.ids)
             if last < 0:
                 set_meta(connection, "keywords", fingerprint)
             return last
@@ -275,7 +275,7 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter, b
     listed = np.concatenate([np.zeros(0, np.int64), *(rows for rows, *_ in parts)])
     gone, blocks_of = _numbers(removed[0][0]), dict[int, bytes](merged)
     new = dict[int, bytes](unmerged)
-    found = []
+    of_terms = []
     for place in range(1, len(terms) + 1):
         postings = np.frombuffer(blocks_of.get(place) or b"", POSTING)
         if gone.size:
@@ -284,9 +284,9 @@ def read_postings(connection: Connection, terms: Sequence[str], where: Filter, b
             postings = np.concatenate([postings, np.frombuffer(new[place], POSTING)])
         if of_fields or listed.size:
             postings = postings[_among(postings, listed) == of_fields]
-        found.append(postings)
+        of_terms.append(postings)
     counts, lengths = totals.T.tolist()
-    return Postings(fingerprint[0][0] if fingerprint else None, found, counts, lengths)
+    return Postings(fingerprint[0][0] if fingerprint else None, of_terms, counts, lengths)
 
 
 def _among(postings: NDArray[np.void], rows: Rows) -> NDArray[np.bool_]:
@@ -312,7 +312,7 @@ def _weights(terms: Mapping[str, float], postings: Postings, language: str) -> l
     common, pairs = shares(language), zip(terms.items(), postings.terms, strict=True)
     if not postings.count:
         return [0.0] * len(terms)
-    return [often * idf(postings.count, found.size, common.get(term, 0.0)) for (term, often), found in pairs]
+    return [often * idf(postings.count, of_term.size, common.get(term, 0.0)) for (term, often), of_term in pairs]
 
 
 def _ranked(

@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from recollect.analysis import Analyzer
 from recollect.stores.database import KIND_NUMBERS, TITLE_WEIGHT
 from recollect.stores.postgres.connections import Connection
 from recollect.stores.rows import passage_hash
 from recollect.types import Record
-
-T = TypeVar("T")
 
 MAX_TERM_LENGTH = 500  # a longer term is indexed by its hash: PostgreSQL cannot index long strings
 TALLY_MERGE_CHANCE = 256  # one change in so many merges the tallies of its scope
@@ -82,7 +80,7 @@ class IndexedRecord(NamedTuple):
 class IndexWriter:
     """Adds records to the indexes and removes them, with statements that return nothing and can be pipelined."""
 
-    analyzer: Callable[[], Analyzer]
+    analyzer: Analyzer
     analysed: Mapping[tuple[str, str, str, str], TermCounts] = field(default_factory=dict)
 
     def ahead(self, records: Iterable[Record]) -> IndexWriter:
@@ -90,25 +88,24 @@ class IndexWriter:
         return replace(self, analysed={self._key(record): self.terms(record) for record in records})
 
     def by(self, analyzer: Analyzer) -> IndexWriter:
-        """A writer that uses one analyzer, whatever the language of the store becomes."""
-        return replace(self, analyzer=lambda: analyzer)
+        """The same writer with another analyzer; records that were analysed by the present one are analysed again."""
+        return replace(self, analyzer=analyzer)
 
     def terms(self, record: Record) -> TermCounts:
         """The terms of a record; those of the title count more."""
         if (known := self.analysed.get(self._key(record))) is not None:
             return known
-        analyzer = self.analyzer()
         counts: dict[str, float] = {}
         length = 0
         for part, weight in ((record.title, TITLE_WEIGHT), (record.text, 1.0)):
-            for token in analyzer.tokens(part):
+            for token in self.analyzer.tokens(part):
                 term = term_key(token.term)
                 counts[term] = counts.get(term, 0.0) + weight
                 length += 0 if token.stop else int(weight)
         return TermCounts(counts, KIND_NUMBERS[record.kind] << LENGTH_BITS | max(1, length))
 
     def _key(self, record: Record) -> tuple[str, str, str, str]:
-        return self.analyzer().fingerprint, record.kind, record.title, record.text
+        return self.analyzer.fingerprint, record.kind, record.title, record.text
 
     def add(self, connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
         """Add records to all indexes."""
@@ -191,13 +188,20 @@ def clear(connection: Connection) -> None:
 
 def _not_indexed(connection: Connection, after: int) -> list[int]:
     """The next rows that are not in the index, as many as one transaction may analyse."""
-    sizes: list[Any] = connection.execute(
+    sizes = connection.execute(
         "SELECT row, octet_length(title) + octet_length(text) FROM records"
         " WHERE forgotten_at IS NULL AND row > %s AND NOT EXISTS (SELECT 1 FROM documents"
         " WHERE documents.row = records.row AND documents.scope = records.scope) ORDER BY row LIMIT %s",
         (after, REINDEX_BATCH),
-    ).fetchall()
-    return [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS), [])]
+    )
+    rows: list[int] = []
+    room = REINDEX_CHARACTERS
+    for row, size in sizes:
+        room -= size
+        if rows and room < 0:
+            break
+        rows.append(row)
+    return rows
 
 
 def reindex(connection: Connection, writer: IndexWriter, after: int, ids: str) -> int:
@@ -222,17 +226,3 @@ def reindex(connection: Connection, writer: IndexWriter, after: int, ids: str) -
                 connection.execute(update, (terms.length, scope, row))
                 connection.execute(TALLY, (scope, terms.kind, 0, terms.length - before))
     return int(batch[-1])
-
-
-def parted(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Consecutive items in lists of at most a total size; a larger item is a list of its own."""
-    part: list[T] = []
-    room = limit
-    for item in items:
-        room -= (needed := size(item))
-        if part and room < 0:
-            yield part
-            part, room = [], limit - needed
-        part.append(item)
-    if part:
-        yield part

@@ -99,15 +99,15 @@ class Rows(ledger.Table):
         self._new_ids = set(ids_of(changes)) - set(stored_ids)
         if len(stored_ids) > 1:  # all transactions lock in the same order, which avoids deadlocks
             self.connection.execute("SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (stored_ids,))
-        found = zip(scopes_of(changes), numbers, strict=True)
-        self._scopes = {scope: int(row[0]) for scope, cursor in found if (row := cursor.fetchone())}
+        cursors = zip(scopes_of(changes), numbers, strict=True)
+        self._scopes = {scope: int(row[0]) for scope, cursor in cursors if (row := cursor.fetchone())}
 
     def flush(self) -> None:
         """Insert buffered records, ordered by id, and buffered history, in the order of the changes."""
         records = [self._buffer[key] for key in sorted(self._buffer)]
         scopes = [self._scope(record.scope) for record in records]
         noted = len(records) == 1 and [key for key, *_ in self._events] == [records[0].id]
-        insert = insertion(tuple(self._spaces), noted=noted)
+        insert = insertion(self._spaces, noted=noted)
         with self.connection.pipeline():
             inserted = []
             for record, scope in zip(records, scopes, strict=True):

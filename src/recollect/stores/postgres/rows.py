@@ -5,6 +5,7 @@ A phrase is verified in the texts.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,8 @@ from recollect.stores.postgres.connections import Connection, integer
 from recollect.stores.postgres.database import DIALECT, PostgresDatabase
 from recollect.stores.postgres.postings import term_key
 from recollect.stores.rows import (
+    FILE,
+    IS_MESSAGE,
     Condition,
     NumberedFilter,
     all_of,
@@ -30,9 +33,8 @@ from recollect.types import Filter, Hit, Record, Scope
 from recollect.types.search import RankedRows
 
 COLUMNS = (
-    "fold, time, importance, decay,"
-    " CASE kind WHEN 'chunk' THEN path WHEN 'turn' THEN source || ' ' || author_session END,"
-    " CASE kind WHEN 'turn' THEN -greatest(1, created_at) ELSE greatest(0, first_line) END"
+    f"fold, time, importance, decay, {FILE}, CASE WHEN kind = 'turn' THEN -greatest(1, created_at)"
+    f" WHEN {IS_MESSAGE} THEN 0 ELSE greatest(0, first_line) END"
 )
 """The columns of `records` that a ranking holds: those of `RankedRows` after the scores."""
 
@@ -116,10 +118,10 @@ def row_reader(database: PostgresDatabase, where: Filter, *, replica: bool) -> R
 
     def read(rows: Sequence[int]) -> Mapping[int, Record]:
         with database.read(where.scope, replica=replica) as connection:
-            found = connection.execute(
+            cursor = connection.execute(
                 f"{select} WHERE records.row = ANY(%s) AND {condition}", [list(map(int, rows)), *values]
             )
-            return {row: from_row(fields) for row, *fields in found}
+            return {row: from_row(fields) for row, *fields in cursor}
 
     return read
 
@@ -169,12 +171,10 @@ def _having(connection: Connection, scopes: Condition, terms: Sequence[str]) -> 
         [keys, keys, *values],
     ):
         unmerged[term].append(row)
-    found: NDArray[np.int64] | None = None
-    for key in keys:
-        merged = np.concatenate([np.zeros(0, np.int64), *parts[key]])
-        rows = np.union1d(np.setdiff1d(merged, removed), np.array(unmerged[key], np.int64)).astype(np.int64)
-        found = rows if found is None else np.intersect1d(found, rows)
-    return np.zeros(0, np.int64) if found is None else found
+    none = np.zeros(0, np.int64)
+    merged = (np.setdiff1d(np.concatenate([none, *parts[key]]), removed) for key in keys)
+    rows = [np.union1d(some, np.array(unmerged[key], np.int64)) for key, some in zip(keys, merged, strict=True)]
+    return reduce(np.intersect1d, rows) if rows else none
 
 
 def _with_phrase(
@@ -201,7 +201,7 @@ class FilteredRows:
     count: int
 
 
-def filtered_rows(connection: Connection, where: Filter, key: str = "row") -> FilteredRows:
+def filtered_rows(connection: Connection, where: Filter, key: str) -> FilteredRows:
     """Prepare a filter for index scans. `key` are the columns that tables of records have in common."""
     scopes = in_scopes(where)
     if selects_rows(where):

@@ -29,7 +29,7 @@ EXACT_UP_TO = 20_000
 """Visible records that are all compared: an approximate index is not faster there, and could return too few."""
 
 MAX_INDEXED_DIMENSION = 4_000  # HNSW supports half-precision vectors up to this dimension
-MORE_CANDIDATES = 64  # candidates beyond the wanted number: half precision may order a few of them wrongly
+MORE_CANDIDATES = 64  # candidates beyond the number of results: half precision may order a few of them wrongly
 
 MARGIN = 0.002
 """Twice what half precision of both vectors can change a cosine by. A record that is further behind the last wanted
@@ -155,14 +155,14 @@ class PostgresVectors(SqlVectors):
         read = row_reader(self._database, where, replica=replica)
         with self._database.read(where.scope, replica=replica) as connection:
             visible = filtered_rows(connection, where, self._key)
-            wanted = depth
+            count = depth
             while True:
-                rows, more = self._nearest(connection, visible, vector, wanted)
+                rows, more = self._nearest(connection, visible, vector, count)
                 measured = self._measured(connection, rows, vector, scope_condition(where))
-                entries, duplicates = ranked_rows(measured[:wanted], depth, read)
+                entries, duplicates = ranked_rows(measured[:count], depth, read)
                 if len(entries) >= depth or not more:
                     break
-                wanted *= 4
+                count *= 4
         return RankedList("", entries, duplicates=duplicates)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
@@ -208,28 +208,28 @@ class PostgresVectors(SqlVectors):
         self._database.write_at_once(save_vectors(self._number, pairs, any_text=ahead or not self._sees_texts))
 
     def _nearest(
-        self, connection: Connection, visible: FilteredRows, vector: Vector, wanted: int
+        self, connection: Connection, visible: FilteredRows, vector: Vector, count: int
     ) -> tuple[list[int], bool]:
-        """Rows that contain the nearest `wanted` ones, and whether there may be more."""
+        """Rows that contain the nearest `count` ones, and whether there may be more."""
         condition, values = visible.condition
         filled = (f"vector IS NOT NULL AND {condition}", values)
-        count = wanted + wanted // 4 + MORE_CANDIDATES
+        candidates = count + count // 4 + MORE_CANDIDATES
         if visible.count > EXACT_UP_TO and self._space.dimension <= MAX_INDEXED_DIMENSION:
-            rows = self._approximate(connection, filled, vector, count)
-            if len(rows) >= count:  # else the index gave up before it found enough visible ones
+            rows = self._approximate(connection, filled, vector, candidates)
+            if len(rows) >= candidates:  # else the index gave up before it found enough visible ones
                 if self._has_unsettled:
-                    rows += self._exact(connection, (f"NOT settled AND {filled[0]}", filled[1]), vector, wanted)
+                    rows += self._exact(connection, (f"NOT settled AND {filled[0]}", filled[1]), vector, count)
                 return rows, True
-        rows = self._exact(connection, filled, vector, wanted)
-        return rows, len(rows) >= wanted
+        rows = self._exact(connection, filled, vector, count)
+        return rows, len(rows) >= count
 
-    def _exact(self, connection: Connection, filled: Condition, vector: Vector, wanted: int) -> list[int]:
+    def _exact(self, connection: Connection, filled: Condition, vector: Vector, count: int) -> list[int]:
         """Compare all visible vectors. Those near the last one are included, so that ties are never split."""
         rows = connection.execute(
             f"WITH far AS MATERIALIZED (SELECT row, {self._distance} AS distance FROM {self._table} WHERE {filled[0]})"
             " SELECT row FROM far WHERE distance <= %s + (SELECT max(distance) FROM"
             " (SELECT distance FROM far ORDER BY distance LIMIT %s) AS head)",
-            [literal(vector), *filled[1], MARGIN, wanted],
+            [literal(vector), *filled[1], MARGIN, count],
         )
         return [row for (row,) in rows]
 
@@ -250,16 +250,16 @@ class PostgresVectors(SqlVectors):
     ) -> list[tuple[Any, ...]]:
         """(row, cosine, *`COLUMNS`) in their exact order: cosine in full precision, newest, id."""
         cursor = connection.cursor(binary=True)
-        found: list[Any] = cursor.execute(
+        embedded: list[Any] = cursor.execute(
             f"SELECT embeddings.vector, row, {COLUMNS} FROM {self._embedded}"
             f' WHERE space = %s AND row = ANY(%s) AND {among[0]} ORDER BY time DESC, id COLLATE "C"',
             [self._number, rows, *among[1]],
         ).fetchall()
-        if not found:
+        if not embedded:
             return []
-        matrix = unpack([packed for packed, *_ in found]).astype(np.float64)
+        matrix = unpack([packed for packed, *_ in embedded]).astype(np.float64)
         scores = (matrix @ vector.astype(np.float64)).round(6).tolist()
-        ranked = [(row, score, *columns) for (_, row, *columns), score in zip(found, scores, strict=True)]
+        ranked = [(row, score, *columns) for (_, row, *columns), score in zip(embedded, scores, strict=True)]
         return sorted(ranked, key=itemgetter(1), reverse=True)
 
 

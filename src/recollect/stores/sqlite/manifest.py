@@ -26,7 +26,7 @@ from recollect.stores.sqlite.segments import Mask, Segment, map_segment, write_s
 
 T = TypeVar("T")
 
-FORMAT = 9
+FORMAT = 10
 LOCK, MANIFEST = "lock", "manifest.json"
 WRITTEN_ROWS = 2_048  # rows in memory at which they are written to a file
 FACTOR = 8  # so many files of about the same size are merged into one

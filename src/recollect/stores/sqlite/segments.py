@@ -24,6 +24,7 @@ from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.ranking import is_statement
 from recollect.stores.database import TITLE_WEIGHT
+from recollect.stores.rows import FILE, IS_MESSAGE
 from recollect.stores.sqlite.arrays import Array, map_arrays, read_pieces, write_arrays
 from recollect.types.records import MOST_LINES, default_origin
 
@@ -42,8 +43,8 @@ Mask: TypeAlias = "NDArray[np.bool_]"
 
 SELECTED = (
     'row, kind, title, text, "user", agent, session, importance, decay, time, expires_at, edited_at, superseded_at,'
-    " fold, CASE kind WHEN 'chunk' THEN path WHEN 'turn' THEN source || ' ' || author_session END,"
-    f" CASE kind WHEN 'turn' THEN -max(1, created_at) ELSE max(0, min(ifnull(first_line, 0), {MOST_LINES})) END, origin"
+    f" fold, {FILE}, CASE WHEN kind = 'turn' THEN -max(1, created_at) WHEN {IS_MESSAGE} THEN 0"
+    f" ELSE max(0, min(ifnull(first_line, 0), {MOST_LINES})) END, origin"
 )
 """The columns of `records` that `build` reads."""
 
@@ -84,8 +85,8 @@ class RowArrays:
 class Segment(RowArrays):
     """Rows in the order of their changes. The arrays of columns have one entry for each row.
 
-    `file_hash` is equal for chunks of one file or turns of one conversation. `line` is a chunk's first line, or when a
-    turn was stored, in microseconds and negative. Both are 0 for other records.
+    `file_hash` is equal for chunks of one file, of one message of a mailbox, or turns of one conversation. `line` is a
+    chunk's first line, or when a turn was stored, in microseconds and negative. Both are 0 for other records.
     `gone` are rows that were forgotten: like `rows`, they replace what older segments say of the same rows. The words
     of row i are `words[word_starts[i] : word_starts[i + 1]]`, and the places of term t those from `starts[t]` on.
     `spelled` has the terms in the order of the alphabet, as UTF-8, each with a line feed after it. Term t of

@@ -72,9 +72,9 @@ class ClusterContents(PostgresContents):
         if not parts:
             return
         table = ClusterRows(connection, writer)
-        stored = table.lock([part.values[0] for part in parts])
-        self.insert_records(connection, {each: parts[each] for each in parts if each.values[0] not in stored}, writer)
-        orphans = [table.restate(part, record) for part, record in parts.items() if part.values[0] in stored]
+        stored = table.lock([part.field("id") for part in parts])
+        self.insert_records(connection, {each: parts[each] for each in parts if each.field("id") not in stored}, writer)
+        orphans = [table.restate(part, record) for part, record in parts.items() if part.field("id") in stored]
         table.drop_orphans(orphans)
         adopt_vectors(connection, [passage_hash(record.passage) for record in parts.values()])
 
@@ -83,8 +83,9 @@ class ClusterContents(PostgresContents):
 
         An UPDATE with a join would depend on statistics, which a store has only after it was loaded.
         """
-        found = connection.execute("SELECT row, scope, passage FROM records WHERE passage = ANY(%s)", (list(vectors),))
-        places = {row: (scope, bytes(passage)) for row, scope, passage in found}
+        of_texts = "SELECT row, scope, passage FROM records WHERE passage = ANY(%s)"
+        cursor = connection.execute(of_texts, (list(vectors),))
+        places = {row: (scope, bytes(passage)) for row, scope, passage in cursor}
         owners = set(places.values())
         nowhere = vectors.keys() - {passage for _, passage in owners}
         texts = (*owners, *((UNOWNED_SCOPE, passage) for passage in nowhere))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from recollect.dataclass import dataclass
 from recollect.errors import StoreError
 from recollect.stores.health import Finding
 from recollect.stores.postgres.citus.database import OWN
@@ -139,35 +138,23 @@ _UNKNOWN_TO_CITUS = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the records of a distributed store are: the number of shards on each node."""
-
-    shards: Mapping[str, int]
-
-    @property
-    def even(self) -> bool:
-        """Whether no node has more than one shard more than another."""
-        return max(self.shards.values()) - min(self.shards.values()) <= 1
-
-
-def layout(connection: Connection) -> Layout:
-    """Where the records are, as the coordinator knows it."""
+def shards_by_node(connection: Connection) -> dict[str, int]:
+    """The number of shards of the records on each node, as the coordinator knows it."""
     rows = connection.execute(
         "SELECT nodename || ':' || nodeport, count(shardid) FROM pg_dist_node LEFT JOIN (pg_dist_placement"
         " JOIN pg_dist_shard USING (shardid)) ON pg_dist_placement.groupid = pg_dist_node.groupid"
         " AND logicalrelid = 'records'::regclass WHERE shouldhaveshards AND noderole = 'primary' GROUP BY 1 ORDER BY 1"
     )
-    return Layout(dict(rows.fetchall()))
+    return dict(rows.fetchall())
 
 
 def examine(server: Server) -> Iterator[Finding]:
     """What `recollect doctor` says about a distributed store."""
     with server.database.read() as connection:
-        nodes = layout(connection)
-    shown = ", ".join(f"{count} on {node}" for node, count in nodes.shards.items())
-    message = f"distributed in {sum(nodes.shards.values())} shards: {shown}"
-    if nodes.even:
+        shards = shards_by_node(connection)
+    shown = ", ".join(f"{count} on {node}" for node, count in shards.items())
+    message = f"distributed in {sum(shards.values())} shards: {shown}"
+    if max(shards.values()) - min(shards.values()) <= 1:
         yield Finding("store", "ok", message)
     else:
         yield Finding("store", "warning", message, "on the coordinator: SELECT citus_rebalance_start()")
@@ -190,8 +177,11 @@ def _large_tenants(server: Server) -> Iterator[Finding]:
         yield Finding("store", "warning", message, mend)
 
 
-def distribute(url: str) -> Layout:
-    """Distribute the tables of an empty store over the workers of a cluster, if they are not; return where they are."""
+def distribute(url: str) -> dict[str, int]:
+    """Distribute the tables of an empty store over the workers of a cluster, if they are not.
+
+    Returns the number of shards on each node.
+    """
     with contextlib.closing(PostgresDatabase(url)) as database:
         if not database.distributed:
             with database.read() as connection:
@@ -199,7 +189,7 @@ def distribute(url: str) -> Layout:
             migrate(database)
             database.write(_distribute)
         with database.read() as connection:
-            return layout(connection)
+            return shards_by_node(connection)
 
 
 def _distribute(connection: Connection) -> None:
@@ -248,8 +238,8 @@ def _check_cluster(connection: Connection) -> None:
         hint = "an administrator must add one: SELECT citus_add_node('ADDRESS', PORT)"
         raise StoreError("the cluster has no node for the records", hint=hint)
     vector = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
-    found = connection.execute("SELECT nodename, nodeport, success, result FROM run_command_on_workers(%s)", (vector,))
-    for name, port, success, result in found:
+    ask = "SELECT nodename, nodeport, success, result FROM run_command_on_workers(%s)"
+    for name, port, success, result in connection.execute(ask, (vector,)):
         if not success:
             raise StoreError(f"the worker {name}:{port} does not answer: {result}", hint="start it, and try again")
         if not result or tuple(map(int, result.split("."))) < OLDEST_VECTOR:

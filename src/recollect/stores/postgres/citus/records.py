@@ -83,8 +83,8 @@ class ClusterRows(Rows):
         for key, row, scope in places:
             self._remember(key, row, scope)
         self._new_ids = set(ids_of(changes)) - self._places.keys()
-        found = zip(scopes_of(changes), numbers, strict=True)
-        self._scopes = {scope: int(row[0]) for scope, cursor in found if (row := cursor.fetchone())}
+        cursors = zip(scopes_of(changes), numbers, strict=True)
+        self._scopes = {scope: int(row[0]) for scope, cursor in cursors if (row := cursor.fetchone())}
         folds, stored = merged_texts(changes), set[bytes]()
         if folds and self._scopes:
             same = "SELECT DISTINCT fold FROM records WHERE scope = ANY(%s) AND fold = ANY(%s)"
@@ -138,11 +138,11 @@ class ClusterRows(Rows):
         return None
 
     def replace(self, record: Record, before: Record) -> None:
-        row, (_, held) = self.row(record.id), self._place(record.id)
+        row, (_, old_scope) = self.row(record.id), self._place(record.id)
         scope, terms = self._scope(record.scope), self.writer.terms(record)
         self._new_texts.discard(record.text_hash)
         self.unindex(row)
-        if scope != held:
+        if scope != old_scope:
             self._take_out(record.id, scope)
             self._insert([self._indexed(record, row, scope)])
             return
@@ -152,18 +152,18 @@ class ClusterRows(Rows):
             self._index([self._indexed(record, row, scope)])
 
     def lock(self, ids: Sequence[str]) -> set[str]:
-        """Lock the records that there are with these ids, before `restate`; returns their ids."""
+        """Lock the stored records with these ids, and return these ids. `restate` needs the locks."""
         (self._spaces,) = self.connection.execute(_SPACES).fetchone()
         for key, row, scope in self.connection.execute(_LOCKED, (list(ids),)).fetchall():
             self._remember(key, row, scope)
         return set(self._places)
 
     def restate(self, part: Part, record: Record) -> tuple[int, bytes]:
-        """Store a record as a part has it, in place of the one with its id; returns the scope and passage of that."""
-        key, columns, terms = part.values[0], columns_of(part), self.writer.terms(record)
-        (row, held), scope = self._place(key), self._scope(scope_of(part))
+        """Replace the record with this id by what a part holds; returns the scope and the passage that it had."""
+        key, columns, terms = part.field("id"), columns_of(part), self.writer.terms(record)
+        (row, old_scope), scope = self._place(key), self._scope(scope_of(part))
         before = "SELECT passage FROM records WHERE scope = %s AND row = %s"
-        (passage,) = self.connection.execute(before, (held, row)).fetchone() or (b"",)
+        (passage,) = self.connection.execute(before, (old_scope, row)).fetchone() or (b"",)
         self.unindex(row)
         columns |= {"length": terms.length, "scope": scope, "row": row}
         self._take_out(key, scope)
@@ -171,7 +171,7 @@ class ClusterRows(Rows):
         self.connection.execute(f"INSERT INTO records ({names}) VALUES ({places})", list(columns.values()))
         if columns["forgotten_at"] is None:
             self._index([IndexedRecord(row, scope, record, terms)])
-        return held, bytes(passage)
+        return old_scope, bytes(passage)
 
     def drop_orphan(self, row: int, passage: bytes) -> None:
         self.drop_orphans([(self._scope_of[row], passage)])
@@ -182,30 +182,30 @@ class ClusterRows(Rows):
             self.connection.execute(_DROP_ORPHAN, ([scope, UNOWNED_SCOPE], passage))
 
     def _take_out(self, key: str, scope: int) -> None:
-        """Delete the row of a record, which is then inserted in a scope; another one if its id was purged before."""
-        row, held = self._place(key)
-        self.connection.execute("DELETE FROM records WHERE scope = %s AND row = %s", (held, row))
-        if scope != held:
+        """Delete the row of a record that is then inserted in this scope. A purged id may move to another scope."""
+        row, old_scope = self._place(key)
+        self.connection.execute("DELETE FROM records WHERE scope = %s AND row = %s", (old_scope, row))
+        if scope != old_scope:
             move = "UPDATE ids SET scope = %s, earlier = array_append(earlier, %s) WHERE id = %s"
-            self.connection.execute(move, (scope, held, key))
+            self.connection.execute(move, (scope, old_scope, key))
             self._remember(key, row, scope)
 
     def unindex(self, row: int) -> None:
         key = (self._scope_of[row], row)
-        found = self.connection.execute(
+        document = self.connection.execute(
             "SELECT terms, merged FROM documents WHERE scope = %s AND row = %s", key
         ).fetchone()
         live = "SELECT length FROM records WHERE scope = %s AND row = %s AND forgotten_at IS NULL"
         length = self.connection.execute(live, key).fetchone()
         with self.connection.pipeline():
-            if found:
+            if document:
                 self.connection.execute("DELETE FROM documents WHERE scope = %s AND row = %s", key)
-            if found and found[1]:
+            if document and document[1]:
                 removal = "INSERT INTO removals (scope, row, terms) VALUES (%s, %s, %s::text[])"
-                self.connection.execute(removal, (*key, found[0]))
+                self.connection.execute(removal, (*key, document[0]))
             if length:
-                held = TermCounts({}, length[0])
-                self.connection.execute(TALLY, (key[0], held.kind, -1, -held.words))
+                terms = TermCounts({}, length[0])
+                self.connection.execute(TALLY, (key[0], terms.kind, -1, -terms.words))
             for space in self._spaces:
                 self.connection.execute(f"DELETE FROM vectors_{space} WHERE scope = %s AND row = %s", key)
 
@@ -240,9 +240,10 @@ class ClusterRows(Rows):
         insert_rows(self.connection, TALLY, [(scope, terms.kind, 1, terms.words) for _, scope, _, terms in stored])
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in self._spaces:
-            values = [self._vectors.get((space, passage)) for passage in passages]
-            places = [(each.row, each.scope) for each in stored]
-            insert_vectors(self.connection, space, places, list(zip(passages, values, strict=True)))
+            vectors = [self._vectors.get((space, passage)) for passage in passages]
+            records = zip(stored, passages, vectors, strict=True)
+            new = [(each.row, each.scope, passage, vector) for each, passage, vector in records]
+            insert_vectors(self.connection, space, new)
         known = [at for at, each in enumerate(stored) if each.record.text_hash not in self._new_texts]
         for space in self._spaces if known else ():
             scopes = sorted({stored[at].scope for at in known})
@@ -253,12 +254,12 @@ class ClusterRows(Rows):
         self._scope_of[row] = scope
 
     def _find(self, key: str) -> tuple[int, int] | None:
-        """The row and scope of a record that there is, which is locked."""
+        """The row and scope of the record with this id, which is then locked; None if there is no such record."""
         if key not in self._places:
             place = "SELECT row, scope FROM ids WHERE id = %s FOR UPDATE"
-            if (found := self.connection.execute(place, (key,)).fetchone()) is None:
+            if (row := self.connection.execute(place, (key,)).fetchone()) is None:
                 return None
-            self._remember(key, *found)
+            self._remember(key, *row)
         return self._places[key]
 
     def _place(self, key: str) -> tuple[int, int]:
@@ -281,7 +282,7 @@ class ClusterRecords(PostgresRecords):
     _table = ClusterRows
 
     def _added(self, groups: Sequence[Sequence[Change]]) -> list[Record]:  # noqa: ARG002
-        """None: a new record needs several statements there."""
+        """Nothing is added at once here, because a new record needs several statements."""
         return []
 
     def _tidy(self, groups: Sequence[Sequence[Change]], stored: Sequence[Record]) -> None:

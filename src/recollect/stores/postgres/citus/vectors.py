@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -41,41 +42,30 @@ def save_vectors(
     With `ahead`, vectors of other texts are saved, too: their records will be stored.
     """
     values = dict(vectors)
-    owners = owners_of(connection, list(values), scopes) if values else []
+    among, numbers = ("true", []) if scopes is None else ("scope = ANY(%s)", [list(scopes)])
+    of_texts = f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}"
+    rows = connection.execute(of_texts, [list(values), *numbers]) if values else ()
+    owners = [(scope, bytes(passage)) for scope, passage in rows]
     if ahead:
         owners += [(UNOWNED_SCOPE, passage) for passage in set(values) - {passage for _, passage in owners}]
     if not owners:
         return
-    rows = [(scope, space, passage, literal(np.frombuffer(values[passage], "<f4"))) for scope, passage in owners]
-    insert_rows(connection, EMBEDDING, rows, " ON CONFLICT DO NOTHING")
+    new = [(scope, space, passage, literal(np.frombuffer(values[passage], "<f4"))) for scope, passage in owners]
+    insert_rows(connection, EMBEDDING, new, " ON CONFLICT DO NOTHING")
     attach_vectors(connection, space, list(values), sorted({scope for scope, _ in owners}))
 
 
-def owners_of(
-    connection: Connection, passages: Sequence[bytes], scopes: Sequence[int] | None = None
-) -> list[tuple[int, bytes]]:
-    """The scopes that have these texts, or of some scopes those; each with the text's hash."""
-    among, numbers = ("true", []) if scopes is None else ("scope = ANY(%s)", [list(scopes)])
-    rows = connection.execute(
-        f"SELECT DISTINCT scope, passage FROM records WHERE passage = ANY(%s) AND {among}", [list(passages), *numbers]
-    )
-    return [(scope, bytes(passage)) for scope, passage in rows]
-
-
-def insert_vectors(
-    connection: Connection,
-    space: int,
-    places: Sequence[tuple[int, int]],
-    vectors: Sequence[tuple[bytes, bytes | None]],
-) -> None:
-    """Insert new records, by row and scope, into a space, each with the hash of its text and perhaps its vector."""
-    literals = [None if vector is None else literal(np.frombuffer(vector, "<f4")) for _, vector in vectors]
+def insert_vectors(connection: Connection, space: int, records: Sequence[tuple[int, int, bytes, bytes | None]]) -> None:
+    """Insert new records into a space: the row, the scope and the hash of the text of each, and perhaps its vector."""
+    rows, embeddings = list[Sequence[Any]](), list[Sequence[Any]]()
+    for row, scope, passage, vector in records:
+        value = None if vector is None else literal(np.frombuffer(vector, "<f4"))
+        rows.append((row, scope, value, value is not None))
+        if value is not None:
+            embeddings.append((scope, space, passage, value))
     insert = f"INSERT INTO vectors_{space} (row, scope, vector, settled) VALUES (%s, %s, %s::halfvec, %s)"
-    rows = [(*place, value, value is not None) for place, value in zip(places, literals, strict=True)]
     insert_rows(connection, insert, rows)
-    triples = zip(places, vectors, literals, strict=True)
-    new = [(scope, space, passage, value) for (_, scope), (passage, _), value in triples if value is not None]
-    insert_rows(connection, EMBEDDING, new, " ON CONFLICT DO NOTHING")
+    insert_rows(connection, EMBEDDING, embeddings, " ON CONFLICT DO NOTHING")
 
 
 def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
@@ -86,13 +76,13 @@ def adopt_vectors(connection: Connection, passages: Sequence[bytes]) -> None:
             " WHERE held.vector IS NULL AND passage = ANY(%s)",
             (list(passages),),
         ).fetchall()
-        found = connection.cursor(binary=True).execute(
+        embedded = connection.cursor(binary=True).execute(
             "SELECT DISTINCT ON (passage) passage, vector FROM embeddings WHERE space = %s AND passage = ANY(%s)"
             " ORDER BY passage, scope",
             (space, [passage for (passage,) in missing]),
         ).fetchall()  # fmt: skip
-        if found:
-            pairs = [(bytes(passage), unpack([vector]).tobytes()) for passage, vector in found]
+        if embedded:
+            pairs = [(bytes(passage), unpack([vector]).tobytes()) for passage, vector in embedded]
             save_vectors(connection, space, pairs)
             keys = [passage for passage, _ in pairs]
             connection.execute("DELETE FROM embeddings WHERE scope = %s AND passage = ANY(%s)", (UNOWNED_SCOPE, keys))
