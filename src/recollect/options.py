@@ -19,6 +19,7 @@ from typing import Any, Self
 from recollect.dataclass import dataclass
 
 RECALL_TOKENS = 1500  # size limit of a recall block
+SIMILAR = 5  # similar notes that are listed beside the links of a note
 LIKELY = 0.17  # least confidence of what recall, the hook and MCP return; `search` draws a line there
 RERANK_MS = 150.0  # time for reranking that nobody asked for, before a model reads the results
 DEFAULT_K = 60  # RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1
@@ -26,10 +27,8 @@ DEFAULT_K = 60  # RRF's constant from Cormack, Clarke and Büttcher (2009); rank
 METHODS, NORMALISATIONS = "recollect.fusion:METHODS", "recollect.fusion:NORMALISATIONS"
 """Tables of choices, named and not imported: fusion imports the types, and the types import this module."""
 
-FLAG, HTTP, MCP, PAGE = "flag", "http", "mcp", "page"
+FLAG, HTTP, MCP, PAGE = _ALL = ("flag", "http", "mcp", "page")
 """Where an option can be set, besides the settings file and Python."""
-
-_ALL = (FLAG, HTTP, MCP, PAGE)
 
 FUSION, DEPTH, AFTER, FILTER, SCOPE_GROUP = "Fusion", "Sources and depth", "After fusion", "Filters", "Scope"
 GROUPS = (FUSION, DEPTH, AFTER)  # the headings of search options, in the order of the page
@@ -188,8 +187,8 @@ def _kind(type_: Any) -> str:
 
 def _looked_up(name: str) -> Mapping[str, Any]:
     module, _, table = name.partition(":")
-    found: Mapping[str, Any] = getattr(importlib.import_module(module), table)
-    return found
+    choices: Mapping[str, Any] = getattr(importlib.import_module(module), table)
+    return choices
 
 
 _WORDS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}

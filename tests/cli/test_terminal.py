@@ -54,11 +54,11 @@ def test_empty_query_has_one_note(run) -> None:
 
 def test_json_is_made_only_for_a_program(run, monkeypatch) -> None:
     """A search for a person does not compute the document that `--json` prints."""
-    from recollect.memory import shapes
+    from recollect.cli import queries
 
     run("add", "A heron by the lake.")
-    made, answer_dict = [], shapes.answer_dict
-    monkeypatch.setattr(shapes, "answer_dict", lambda *args, **options: made.append(1) or answer_dict(*args, **options))
+    made, document = [], queries.answer_dict
+    monkeypatch.setattr(queries, "answer_dict", lambda *args, **options: made.append(1) or document(*args, **options))
     assert "A heron by the lake." in run("search", "heron").out
     assert made == []
     assert len(run("search", "heron", "--json").json["results"]) == len(made) == 1

@@ -14,7 +14,7 @@ import pytest
 
 from recollect import Memory
 from recollect.config import user_file
-from recollect.config.trust import TrustedFiles
+from recollect.config.trust import trusted_files, trusted_list
 
 NOT_TRUSTED = "recollect.toml in this folder is not trusted and was not used; `recollect trust` shows and trusts it"
 
@@ -140,7 +140,7 @@ def test_forbidden_settings_cannot_be_trusted(run, project, text, name):
     refused = run("trust", "--json")
     assert (refused.code, refused.out, refused.error["code"]) == (2, "", "config")
     assert f"may not set {name}" in refused.error["message"]
-    assert TrustedFiles().all() == {}
+    assert trusted_files() == {}
 
 
 def test_all_forbidden_settings_are_named_at_once(run, project):
@@ -153,9 +153,9 @@ def test_all_forbidden_settings_are_named_at_once(run, project):
 def test_file_trusted_under_looser_rules_is_an_error(run, home, project):
     """A later version may allow less: the file is refused by name, and not used in part."""
     file = project('[scope]\nuser = "ada"\n')
-    (TrustedFiles().path).parent.mkdir(parents=True, exist_ok=True)
+    trusted_list().parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    TrustedFiles().path.write_text(json.dumps({"version": 1, "files": {str(file): digest}}))
+    trusted_list().write_text(json.dumps({"version": 1, "files": {str(file): digest}}))
     refused = run("search", "x", "--json")
     assert (refused.code, refused.error["code"]) == (2, "config")
     assert "may not set scope.user (line 2)" in refused.error["message"]
@@ -212,7 +212,7 @@ def test_special_files_are_not_used(home):
         assert (refused.returncode, refused.stdout) == (2, "")
         assert words.removesuffix(" and was not used") in refused.stderr
         file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
-    assert TrustedFiles().all() == {}
+    assert trusted_files() == {}
 
 
 UNREADABLE = """
@@ -276,7 +276,7 @@ def test_list_of_trusted_files_is_private(run, home, project):
     """Mode 0600, replaced atomically; a list that others may write trusts nothing."""
     project("[search]\nlimit = 1\n")
     run("trust")
-    path = TrustedFiles().path
+    path = trusted_list()
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [one.name for one in path.parent.iterdir() if not one.name.endswith(".lock")] == ["trusted.json"]
@@ -301,7 +301,7 @@ def test_concurrent_trust_loses_nothing(home):
     act = "import sys; from recollect.cli import main; raise SystemExit(main(['trust', sys.argv[1]]))"
     started = [subprocess.Popen([sys.executable, "-c", act, str(folder)]) for folder in folders]
     assert [process.wait(60) for process in started] == [0] * 4
-    assert set(TrustedFiles().all()) == {str(folder / "recollect.toml") for folder in folders}
+    assert set(trusted_files()) == {str(folder / "recollect.toml") for folder in folders}
 
 
 def test_library_does_not_use_an_untrusted_file_either(home, project):

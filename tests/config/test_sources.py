@@ -18,7 +18,7 @@ import pytest
 from recollect import Memory, config
 from recollect.cli import main
 from recollect.config import Settings, SourceSettings
-from recollect.config.trust import TrustedFiles, read_project_file
+from recollect.config.trust import read_project_file, set_trusted
 from recollect.errors import ConfigError, RecollectError, UsageError
 
 FIELDS = 'fields = { id = "id", text = "text" }'
@@ -597,7 +597,7 @@ def test_kind_of_a_package_is_known(file: Callable[[str], Path], stand: ModuleTy
 def test_project_file_may_not_set_sources(home: Path) -> None:
     """It can come with a cloned repository, and a source runs a program."""
     (home / "recollect.toml").write_text(f"{WIKI}")
-    TrustedFiles().add(read_project_file(home / "recollect.toml"))
+    set_trusted(home / "recollect.toml", read_project_file(home / "recollect.toml").digest)
     with pytest.raises(ConfigError, match="may not set sources") as caught:
         config.load(environment={}, folder=home)
     assert str(home / "recollect.toml") in caught.value.message
@@ -610,7 +610,7 @@ def test_users_own_file_may_set_sources(home: Path) -> None:
     own.parent.mkdir(parents=True)
     own.write_text('[[sources]]\nname = "home"\nkind = "recollect"\nstore = "a.db"\n')
     (home / "recollect.toml").write_text("[search]\nlimit = 3\n")
-    TrustedFiles().add(read_project_file(home / "recollect.toml"))
+    set_trusted(home / "recollect.toml", read_project_file(home / "recollect.toml").digest)
     loaded = config.load(environment={}, folder=home)
     assert [source.name for source in loaded.settings.sources] == ["home"]
     assert loaded.origins["sources"] == str(own)

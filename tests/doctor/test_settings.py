@@ -3,7 +3,7 @@
 import pytest
 
 from recollect.cli import main
-from recollect.config.trust import TrustedFiles, read_project_file
+from recollect.config.trust import read_project_file, set_trusted
 
 
 def test_empty_home_is_no_error_and_stays_empty(doctor, home, untouched):
@@ -82,7 +82,7 @@ def test_untrusted_project_file_is_a_note(doctor, settings, home):
     assert (found["state"], found["mend"]) == ("note", "recollect trust")
     assert "recollect.toml in this folder is not trusted" in found["message"]
     (home / "recollect.toml").write_text("[search]\nlimit = 4\n")
-    TrustedFiles().add(read_project_file(home / "recollect.toml"))
+    set_trusted(home / "recollect.toml", read_project_file(home / "recollect.toml").digest)
     assert doctor()["settings"]["message"] == f"read from {own}, {home / 'recollect.toml'}"
 
 
@@ -96,7 +96,7 @@ def test_untrusted_project_file_is_a_note(doctor, settings, home):
 def test_mistake_in_a_trusted_project_file_is_a_failure(doctor, home, text, words):
     """A stricter version may find one; no command works in that folder until it is corrected."""
     (home / "recollect.toml").write_text(text)
-    TrustedFiles().add(read_project_file(home / "recollect.toml"))
+    set_trusted(home / "recollect.toml", read_project_file(home / "recollect.toml").digest)
     found = doctor()["settings"]
     assert found["state"] == "failure"
     assert words in found["message"]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from recollect.cli.terminal import counted, notice, plain
 from recollect.disk import hashed_name, own_folder
 from recollect.errors import UnknownRecord, UsageError
+from recollect.types import GLOBAL, Filter, Scope
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
-    from recollect.types import Filter
 
 MOST = 999  # results that have a number: longer numbers may be parts of ids
 NAMED_SCOPES = 3  # scopes that the note on an empty answer names
@@ -72,8 +72,6 @@ def note_other_scopes(memory: Memory, where: Filter) -> None:
     Only the owner, who may name every scope, learns of it: never a caller that is bound to a scope.
     """
     import shlex
-
-    from recollect.types import GLOBAL, Scope
 
     if memory.caller is not None or where.scope != GLOBAL:
         return

@@ -15,6 +15,7 @@ import click
 
 from recollect import process
 from recollect.cli.flags import common, common_options, load_settings, open_memory
+from recollect.cli.hook import end_after
 from recollect.cli.terminal import echo, notice, plain
 from recollect.disk import at_home, hashed_name, own_folder
 from recollect.errors import RecollectError, UsageError
@@ -153,8 +154,6 @@ def capture(facts: bool, transcript: str | None, remove: bool, **options: Any) -
 
 def _start(words: Sequence[str]) -> NoReturn:
     """Start the process that stores the turns of the transcript that the program names, and end with 0."""
-    from recollect.cli.hook import end_after
-
     end_after(BUDGET_SECONDS)
     try:
         document = json.loads(sys.stdin.buffer.read())

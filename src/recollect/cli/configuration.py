@@ -14,7 +14,7 @@ from recollect.config import Loaded, Settings, shown, shown_place, unknown_varia
 from recollect.config.openclaw import Imported, read_document, read_openclaw
 from recollect.config.settings import Written, names, read_project, write_settings
 from recollect.config.toml import set_values
-from recollect.config.trust import PROJECT_FILE, TrustedFiles, project_path, read_project_file
+from recollect.config.trust import PROJECT_FILE, project_path, read_project_file, set_trusted, trusted_files
 from recollect.disk import at_home
 from recollect.errors import ConfigError, UsageError
 from recollect.models.catalogue import DEFAULT, MODELS, installed, model_path, remove
@@ -137,7 +137,7 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
     if show_list:
         if path or revoke:
             raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
-        rows = [(_trust_of(name, digest), name) for name, digest in sorted(TrustedFiles().all().items())]
+        rows = [(_trust_of(name, digest), name) for name, digest in sorted(trusted_files().items())]
         document = [{"path": path, "state": state} for state, path in rows]
         emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
         return
@@ -146,7 +146,7 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
     if path.name != PROJECT_FILE:
         raise UsageError(f"{path} is not named {PROJECT_FILE}", hint="use another file with --config FILE")
     if revoke:
-        known = TrustedFiles().remove(path)
+        known = set_trusted(path, None)
         text = f"{project_path(path)} {'is no longer trusted' if known else 'was not trusted'}"
         emit(as_json, {"path": str(project_path(path)), "revoked": known}, lambda: notice(text))
         return
@@ -154,7 +154,7 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
     if file is None:
         raise UsageError(f"there is no file {project_path(path)}", hint="name a file or its folder")
     values = {name: value for name, (value, _) in read_project(file).items()}
-    TrustedFiles().add(file)
+    set_trusted(file.path, file.digest)
     sets = {"path": str(file.path), "sha256": file.digest, "sets": values}
     emit(as_json, sets, lambda: _print_trusted(file.path, values))
 

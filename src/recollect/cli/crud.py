@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,16 +17,13 @@ from recollect.cli.answers import is_number, note_other_scopes, record_named, sa
 from recollect.cli.flags import command, declared, filters_of, flags, open_memory, option_flags
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
+from recollect.memory.callers import Rollback
 from recollect.memory.resemblance import Resemblance, resembling
 from recollect.memory.shapes import event_dict, name_of, record_dict, record_dicts, rollback_dict
 from recollect.memory.validation import FIELDS, make_filter
 from recollect.options import ORIGINS
 from recollect.types import Record, now
 from recollect.types.records import short_id, short_ids
-
-if TYPE_CHECKING:
-    from recollect.memory import Memory
-    from recollect.memory.callers import Rollback
 
 _FIELDS = ("text", *(option.name for option in FIELDS), "origin", "author")
 LEAST_COLUMNS = 20  # of a text in a list, however narrow the terminal is
@@ -208,28 +205,21 @@ def forget(ids: tuple[str, ...], purge: bool, confirm: bool, as_json: bool, **op
     if bool(ids) == bool(filters):
         by = "by ID, or by --origin, --author, --author-session, --since and --until"
         raise UsageError(f"name records either {by}", hint="nothing was changed; recollect forget --help")
-    with open_memory(options, reads=bool(filters) and not confirm) as memory:
-        if filters:
-            rollback = memory.roll_back(**filters, purge=purge, confirm=confirm)
-        else:
-            forgotten = _forget(memory, ids, purge)
     if filters:
+        with open_memory(options, reads=not confirm) as memory:
+            rollback = memory.roll_back(**filters, purge=purge, confirm=confirm)
         emit(as_json, rollback_dict(rollback), lambda: _print_rollback(rollback))
     else:
-        verb = "purged" if purge else "forgot"
-        keys = [record.id for record in forgotten]
-        emit(as_json, {"forgotten": keys}, lambda: notice(f"{verb} {counted(len(keys), 'record')}"))
+        with open_memory(options) as memory:
+            names = [record_named(memory, name, for_good=purge) for name in ids]
+            records = {record.id: record for name in names if (record := memory.get(name))}
+            keys = memory.forget(*names, purge=purge)
+        outcome = f"{'purged' if purge else 'forgot'} {counted(len(keys), 'record')}"
+        emit(as_json, {"forgotten": keys}, lambda: notice(outcome))
         if not as_json and not purge and any(map(is_number, ids)):
-            _print_listing(forgotten)
+            _print_listing([records.get(key) or Record(key, "") for key in keys])
     if purge and (ids or rollback.done):
         notice("backups and exports that were made before still hold what was purged")
-
-
-def _forget(memory: Memory, names: Sequence[str], purge: bool) -> list[Record]:
-    """Forget records, and return them as they were."""
-    names = [record_named(memory, name, for_good=purge) for name in names]
-    records = {record.id: record for name in names if (record := memory.get(name))}
-    return [records.get(key) or Record(key, "") for key in memory.forget(*names, purge=purge)]
 
 
 def _print_rollback(rollback: Rollback) -> None:

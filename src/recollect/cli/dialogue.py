@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -13,13 +13,14 @@ from recollect.cli.flags import command, flags, open_memory
 from recollect.cli.ingestion import compute_vectors
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, print_table, progress
 from recollect.ingest import memories, turns
+from recollect.memory import Memory
+from recollect.memory.conversations import ChatReport, StoredConversation
+from recollect.memory.folders import vectors_may_fail
+from recollect.memory.memos import MemoReport
 from recollect.options import ORIGINS
 
-if TYPE_CHECKING:
-    from recollect.memory.conversations import ChatReport, StoredConversation
-    from recollect.memory.memos import MemoReport
-
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R", ChatReport, MemoReport)
 
 NAMED_FILES = 20  # how many skipped files are named; the others are counted
 
@@ -44,14 +45,12 @@ def _import_flags(formats: Collection[str], record: str, origin: str) -> Callabl
 
 
 def _imported(
-    method: str, paths: Sequence[str], format_: str | None, wait: bool | None, options: Mapping[str, Any]
-) -> Any:
+    method: Callable[..., R], paths: Sequence[str], format_: str | None, wait: bool | None, options: Mapping[str, Any]
+) -> R:
     """Import files with a method of `Memory`, compute the vectors of what is new, and return the report."""
-    from recollect.memory.folders import vectors_may_fail
-
     with open_memory(options) as memory:
-        chosen = {"format": format_, "tags": options["tags"], "origin": options["origin"]}
-        report = getattr(memory, method)(paths, **chosen, reading=progress("reading"))
+        named = {"format": format_, "tags": options["tags"], "origin": options["origin"]}
+        report = method(memory, paths, **named, reading=progress("reading"))
         if memory.embeddings.configured and report.added + report.updated:
             with vectors_may_fail(memory):
                 report.embedded = compute_vectors(memory, options, wait)
@@ -72,7 +71,7 @@ def import_chat(paths: tuple[str, ...], format_: str | None, wait: bool | None, 
     Each turn becomes a record with its speaker, its time and its conversation. Run it again at any time: it adds new
     turns and updates edited ones.
     """
-    report: ChatReport = _imported("import_chat", paths, format_, wait, options)
+    report = _imported(Memory.import_chat, paths, format_, wait, options)
     emit(as_json, dataclasses.asdict(report), lambda: _print_report(report))
     return 0 if report.conversations else 1
 
@@ -101,7 +100,7 @@ def import_memory(paths: tuple[str, ...], format_: str | None, wait: bool | None
 
     PATH is a file or a folder. Run it again at any time: it adds what is new and updates what was changed.
     """
-    report: MemoReport = _imported("import_memory", paths, format_, wait, options)
+    report = _imported(Memory.import_memory, paths, format_, wait, options)
     emit(as_json, dataclasses.asdict(report), lambda: _print_memos(report))
     return 0 if report.files else 1
 

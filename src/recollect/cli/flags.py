@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from recollect.cli.terminal import notice, progress
-from recollect.errors import FailedError, RecollectError, UsageError
+from recollect.errors import RecollectError, UsageError, file_errors
 from recollect.options import FILTER, FILTERS, GROUPS, SCOPE, SCOPE_GROUP, SCOPE_PARTS, SEARCH, Option
 
 if TYPE_CHECKING:
@@ -253,19 +253,22 @@ def open_memory(
     return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"), fetch=fetch)
 
 
-def backup_schedule(memory: Memory, options: Mapping[str, Any]) -> BackupSchedule | None:
-    """The schedule of the settings `[backup]` for this memory; None if there is none."""
-    place = memory.settings.place
-    if memory.settings.backup.folder is None or place == ":memory:":
-        return None
-    from recollect.moving.backups import BackupSchedule
+def environment_of(memory: Memory, options: Mapping[str, Any]) -> dict[str, str]:
+    """What another process needs to open this store, as variables: its place may hold a password, so it is no flag."""
     from recollect.stores import kind_of
 
-    # The place may hold a password, so it is no flag of the process that makes a backup.
+    place, config = memory.settings.place, common_options(options)["config"]
     environment = {"RECOLLECT_STORE": kind_of(place).absolute(place)}
-    if config := common_options(options)["config"]:
-        environment["RECOLLECT_CONFIG"] = str(Path(config).absolute())
-    return BackupSchedule(memory.settings.backup, memory.store, environment, notice)
+    return environment | ({"RECOLLECT_CONFIG": str(Path(config).absolute())} if config else {})
+
+
+def backup_schedule(memory: Memory, options: Mapping[str, Any]) -> BackupSchedule | None:
+    """The schedule of the settings `[backup]` for this memory; None if there is none."""
+    if memory.settings.backup.folder is None or memory.settings.place == ":memory:":
+        return None
+    from recollect.moving.backups import BackupSchedule
+
+    return BackupSchedule(memory.settings.backup, memory.store, environment_of(memory, options), notice)
 
 
 def scheduled_backups(memory: Memory, options: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
@@ -300,11 +303,9 @@ def read_input(file: str, hint: str) -> bytes:
     """The content of a file, or of standard input for `-`; `hint` says what to name instead of a wrong file."""
     if file == "-":
         return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        problem = "is a folder" if isinstance(error, IsADirectoryError) else "does not exist"
-        raise UsageError(f"{file} {problem}", hint=hint) from error
-    except OSError as error:
-        reason = error.strerror or error
-        raise FailedError(f"{file} cannot be read: {reason}", hint="check the permissions of the file") from error
+    with file_errors(file, "read", hint="check the permissions of the file"):
+        try:
+            return Path(file).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            problem = "is a folder" if isinstance(error, IsADirectoryError) else "does not exist"
+            raise UsageError(f"{file} {problem}", hint=hint) from error

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from recollect.cli.flags import common, flags, json_flag, open_memory
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain
-
-if TYPE_CHECKING:
-    from recollect.memory.roots import IndexedFolder
+from recollect.memory import roots
 
 _path = click.argument("path", metavar="PATH")
 _flags = flags(common, json_flag)
@@ -28,14 +26,12 @@ def folders(context: click.Context, /, as_json: bool, **options: Any) -> None:
         named = {name: value for name, value in options.items() if value is not None}
         context.find_root().obj = {**(context.find_root().obj or {}), **named}
         return
-    from recollect.memory import roots
-
     with open_memory(options, reads=True) as memory:
         listed = roots.folders(memory.store)
     emit(as_json, [asdict(folder) for folder in listed], lambda: _print(listed))
 
 
-def _print(listed: Sequence[IndexedFolder]) -> None:
+def _print(listed: Sequence[roots.IndexedFolder]) -> None:
     if not listed:
         notice("no folder is indexed; `recollect index PATH` does it")
     for folder in listed:
@@ -57,8 +53,6 @@ def _print(listed: Sequence[IndexedFolder]) -> None:
 @_flags
 def describe(path: str, text: str, as_json: bool, **options: Any) -> None:
     """Describe the folder PATH for agents in a sentence; an empty TEXT removes the description."""
-    from recollect.memory import roots
-
     with open_memory(options) as memory:
         folder = roots.describe(memory, path, text)
     emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {folder.description or 'no description'}"))
@@ -69,8 +63,6 @@ def describe(path: str, text: str, as_json: bool, **options: Any) -> None:
 @_flags
 def remove(path: str, as_json: bool, **options: Any) -> None:
     """Remove the folder PATH and its chunks from the index, also if it is gone. Files are not touched."""
-    from recollect.memory import roots
-
     with open_memory(options) as memory:
         folder = roots.remove(memory, path)
     removed = f"{counted(folder.files, 'file')}, {counted(folder.chunks, 'chunk')}"
@@ -83,8 +75,6 @@ def remove(path: str, as_json: bool, **options: Any) -> None:
 @_flags
 def rename(old: str, new: str, as_json: bool, **options: Any) -> None:
     """Let the indexed folder OLD, which was moved, be NEW from now on. Nothing is read or embedded again."""
-    from recollect.memory import roots
-
     with open_memory(options) as memory:
         folder = roots.rename(memory, old, new)
     emit(as_json, asdict(folder), lambda: notice(f"{folder.path}: {counted(folder.files, 'file')} followed"))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,6 +20,7 @@ from recollect.cli.flags import (
     command,
     common,
     common_options,
+    environment_of,
     flags,
     json_flag,
     load_settings,
@@ -27,22 +28,23 @@ from recollect.cli.flags import (
     scheduled_backups,
 )
 from recollect.cli.terminal import counted, dim, echo, emit, notice, one_line, plain, progress
+from recollect.config import has_secret, user_file
 from recollect.errors import LlmError, UsageError
 from recollect.ingest import service as services
+from recollect.ingest import watch as watching
 from recollect.ingest.discovery import LARGER
+from recollect.ingest.facts import FactVerdict, Piece
+from recollect.ingest.folder import Report
 from recollect.ingest.readers import EXTRA
 from recollect.ingest.service import Platform
+from recollect.ingest.watch import Pass
+from recollect.memory import Memory
+from recollect.memory.filling import FillingThread, fill, fill_in_background, start
+from recollect.memory.folders import Extraction, announce_model, redactions_counted, vectors_may_fail
 from recollect.network.addresses import offline
 from recollect.options import SCOPE_PARTS
+from recollect.stores import kind_of
 from recollect.types.records import first_words
-
-if TYPE_CHECKING:
-    from recollect.ingest.facts import FactVerdict, Piece
-    from recollect.ingest.folder import Report
-    from recollect.ingest.watch import Pass
-    from recollect.memory import Memory
-    from recollect.memory.filling import FillingThread
-    from recollect.memory.folders import Extraction
 
 NAMED_FILES = 5  # how many skipped files are named for one reason; the others are counted
 FACT_WIDTH = 100
@@ -81,8 +83,6 @@ def index(
     Run it again at any time: it reads only files that changed, and removes files that are gone from the index. Keywords
     find a file as soon as it is read, its meaning when its vectors are computed.
     """
-    from recollect.memory.folders import announce_model, redactions_counted, vectors_may_fail
-
     chosen = {**_index_options(options), "dry_run": dry_run, "confirm": confirm, "embed": False}
     with open_memory(options) as memory:
         report = memory.index(paths, **chosen, reading=progress("reading"))
@@ -103,8 +103,6 @@ def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | Non
 
     If `wait` is None, a process is started only for many vectors on a terminal. A script needs a complete store.
     """
-    from recollect.memory.filling import fill
-
     lacking = memory.embeddings.missing_count()  # fetches a model that is not here
     if wait is None:
         wait = lacking < MANY_VECTORS or not sys.stderr.isatty()
@@ -117,16 +115,11 @@ def compute_vectors(memory: Memory, options: Mapping[str, Any], wait: bool | Non
 
 
 def _start_filling(memory: Memory, options: Mapping[str, Any], *, move: bool = False) -> int:
-    """Start a process that computes the vectors of this memory; its address may hold a password, so it is no flag."""
-    from recollect.memory.filling import start
-    from recollect.stores import kind_of
-
-    place, scope = memory.settings.place, memory.scope.as_dict()
-    config = common_options(options)["config"]
-    flags = [f"--{part}={name}" for part, name in scope.items()] + ([f"--config={config}"] if config else [])
-    flags += [f"--embedder={memory.settings.embedder}"] if move else []
-    settings = {"RECOLLECT_STORE": kind_of(place).absolute(place), "RECOLLECT_EMBEDDER": memory.settings.embedder}
-    return start(memory.store, settings, tuple(flags))
+    """Start a process that computes the vectors of this memory."""
+    embedder = memory.settings.embedder
+    flags = [f"--{part}={name}" for part, name in memory.scope.as_dict().items()]
+    flags += [f"--embedder={embedder}"] if move else []
+    return start(memory.store, {**environment_of(memory, options), "RECOLLECT_EMBEDDER": embedder}, tuple(flags))
 
 
 def _print_report(report: Report, owner: str) -> None:
@@ -179,10 +172,6 @@ def _kept(report: Report, root: str) -> str:
 )  # fmt: skip
 def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **options: Any) -> int:
     """Index the folders PATH…, and again whenever their files change, until Ctrl-C."""
-    from recollect.ingest import watch as watching
-    from recollect.memory.filling import FillingThread, fill
-    from recollect.memory.folders import announce_model, vectors_may_fail
-
     roots = watching.folders(paths)
     reports: dict[Path, Report] = {}
     with terminal.until_interrupted(), open_memory(options) as memory, contextlib.ExitStack() as locks:
@@ -265,9 +254,7 @@ _platform = click.option(
 @json_flag
 def install(paths: tuple[str, ...], *, only_print: bool, platform: Platform, as_json: bool, **options: Any) -> None:
     """Install a service that watches the folders PATH…, and start it if the service manager can be reached."""
-    from recollect.ingest.watch import folders
-
-    watcher = services.Service(folders(paths), tuple(_watch_flags(options)), options["timer"])
+    watcher = services.Service(watching.folders(paths), tuple(_watch_flags(options)), options["timer"])
     files, commands = services.units(watcher, platform), services.enable_commands(watcher, platform)
     if only_print:
         text = "\n".join(f"# {plain(str(path))}\n{content}" for path, content in files.items())
@@ -323,17 +310,12 @@ def status(paths: tuple[str, ...], platform: Platform, as_json: bool) -> int:
 
 
 def _installed(paths: Sequence[str], platform: Platform) -> list[Path]:
-    from recollect.ingest.watch import absolute
-
-    folders = tuple(dict.fromkeys(map(absolute, paths)))
+    folders = tuple(dict.fromkeys(map(watching.absolute, paths)))
     return services.installed(platform, services.Service(folders).name if folders else None)
 
 
 def _watch_flags(options: Mapping[str, Any]) -> list[str]:
     """The flags of `watch` in the unit file: a service has neither this folder nor this environment."""
-    from recollect.config import has_secret, user_file
-    from recollect.stores import kind_of
-
     loaded = load_settings(options)
     own_file = str(user_file())  # the service reads it too, and it may change later
     flags = []
@@ -361,9 +343,6 @@ def embed(background: bool, detached: bool, as_json: bool, **options: Any) -> No
 
     The old model answers until all vectors of the new one are there. `recollect migrate` compares the two first.
     """
-    from recollect.memory.filling import fill, fill_in_background
-    from recollect.memory.folders import announce_model
-
     move = common_options(options)["embedder"] is not None
     with open_memory(options) as memory:
         if not move:

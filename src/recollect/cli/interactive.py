@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import click
 from textual import work
@@ -16,11 +16,9 @@ from textual.worker import get_current_worker
 
 from recollect.cli.terminal import plain, plain_text, where
 from recollect.errors import RecollectError
+from recollect.memory import Memory
 from recollect.memory.shapes import name_of
-
-if TYPE_CHECKING:
-    from recollect.memory import Memory
-    from recollect.types import Answer, Result
+from recollect.types import Answer, Result
 
 SHOWN_CHARACTERS = 40_000  # of a record that is longer
 
@@ -74,7 +72,7 @@ class SearchScreen(App[None]):
         if not worker.is_cancelled:
             self.call_from_thread(self.show, answer, failure)
 
-    def show(self, answer: Answer | None, failure: str = "") -> None:
+    def show(self, answer: Answer | None, failure: str) -> None:
         """Fill the list, and show the first result."""
         self.results = answer.results if answer else ()
         rows = self.query_one(OptionList)

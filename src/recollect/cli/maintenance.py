@@ -24,15 +24,18 @@ from recollect.cli.terminal import (
     progress,
     width,
 )
+from recollect.config import shown_place
 from recollect.errors import UsageError
+from recollect.network.addresses import offline
+from recollect.network.calls import contacts, ledger_file
 from recollect.options import SCOPE_PARTS
+from recollect.stores import STORES, kind_of, scheme_of
+from recollect.stores.rows import analyzer_of
 
 if TYPE_CHECKING:
     from recollect.doctor import Finding
-    from recollect.memory.reach import Reach
     from recollect.moving import Moved
     from recollect.moving.backups import Restored, SavedBackup
-    from recollect.network.calls import Contact
 
 SIGNS = {"ok": ("✓", "green"), "note": ("–", "cyan"), "warning": ("!", "yellow"), "failure": ("✗", "red")}
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "failure": 3}
@@ -68,8 +71,6 @@ def status(egress: bool, as_json: bool, **options: Any) -> None:
 
 def _if_missing(place: str) -> dict[str, Any]:
     """The configured place and size 0, for a store that does not exist yet."""
-    from recollect.stores import kind_of
-
     kind = kind_of(place)
     return {} if place == ":memory:" or kind.exists(place) else {"store": kind.describe(place), "bytes": 0}
 
@@ -77,46 +78,36 @@ def _if_missing(place: str) -> dict[str, Any]:
 def _show_egress(options: Mapping[str, Any], as_json: bool) -> None:
     """Print the calls of all processes of this user, and the hosts that the settings name. Opens no store."""
     from recollect.memory.reach import reach
-    from recollect.network.addresses import offline
-    from recollect.network.calls import contacts, ledger_file
 
-    actual, possible = contacts(), reach(load_settings(options).settings)
     value = {
         "offline": offline(),
         "file": str(ledger_file()),
-        "contacted": [row.as_dict() for row in actual],
-        "can_contact": [row.as_dict() for row in possible],
+        "contacted": [row.as_dict() for row in contacts()],
+        "can_contact": [row.as_dict() for row in reach(load_settings(options).settings)],
     }
-    emit(as_json, value, lambda: _print_egress(actual, possible, now_offline=offline()))
+    emit(as_json, value, lambda: _print_egress(value))
 
 
-def _print_egress(actual: Sequence[Contact], possible: Sequence[Reach], *, now_offline: bool) -> None:
-    from recollect.network.addresses import is_local
-
-    calls = [(_place(row.host, row.local), row.purpose, counted(row.calls, "call"), *_traffic(row)) for row in actual]
+def _print_egress(value: Mapping[str, Any]) -> None:
+    calls = []
+    for row in value["contacted"]:
+        # Bytes are not known where another library made the calls.
+        sent, received = ("?" if row[name] is None else f"{row[name]:,}" for name in ("sent", "received"))
+        traffic = (f"{sent} bytes sent", f"{received} bytes received", f"last {row['last']}")
+        calls.append((_host(row), row["purpose"], counted(row["calls"], "call"), *traffic))
     reasons = [
-        (
-            _place(row.host, is_local(row.host)),
-            row.purpose,
-            row.when + ("" if row.counted else "; calls are not counted"),
-        )
-        for row in possible
+        (_host(row), row["purpose"], row["when"] + ("" if row["counted"] else "; calls are not counted"))
+        for row in value["can_contact"]
     ]
     for title, rows in (("contacted so far", calls), ("can be contacted with these settings", reasons)):
         echo(f"{title}:" if rows else f"{title}: {NOTHING}")
         print_table(rows)
-    if now_offline:
+    if value["offline"]:
         notice("offline: no other machine is contacted")
 
 
-def _place(host: str, local: bool) -> str:
-    return f"{host} (this machine)" if local else host
-
-
-def _traffic(row: Contact) -> tuple[str, str, str]:
-    """Bytes in both directions, as far as they are known, and the last time."""
-    sent, received = ("?" if count is None else f"{count:,}" for count in (row.sent, row.received))
-    return f"{sent} bytes sent", f"{received} bytes received", f"last {row.as_dict()['last']}"
+def _host(row: Mapping[str, Any]) -> str:
+    return f"{row['host']} (this machine)" if row["local"] else row["host"]
 
 
 @command()
@@ -163,7 +154,6 @@ def language(name: str | None, as_json: bool, **options: Any) -> None:
     A new store takes its language from the setting `language`. Later only this command changes it.
     """
     from recollect.memory import Memory
-    from recollect.stores.rows import analyzer_of
 
     if name is None:
         with open_memory(options, reads=True) as memory:
@@ -354,9 +344,6 @@ def distribute(as_json: bool, **options: Any) -> None:
     The store is that of the settings, or of --store. All records of one user are in one shard, and all that have no
     user are in another. A store with records is copied to a distributed one: recollect copy OLD NEW.
     """
-    from recollect.config import shown_place
-    from recollect.stores import STORES, scheme_of
-
     place = load_settings(options).settings.place
     if scheme_of(place) not in ("postgresql", "postgres"):
         message = f"{shown_place(place)!r} is not the address of a PostgreSQL server"

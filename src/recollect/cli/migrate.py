@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect import config
 from recollect.cli.flags import command, common_options, open_memory, settings_flags
+from recollect.cli.lab import interval
 from recollect.cli.terminal import counted, echo, emit, notice, plain, print_table, progress
 from recollect.errors import UsageError
+from recollect.memory import Memory, migration
+from recollect.memory.filling import exclusive
+from recollect.memory.migration import Migration
 
 if TYPE_CHECKING:
     from recollect.evaluation.tryout import SideBySide
-    from recollect.memory import Memory
-    from recollect.memory.migration import Migration
 
 EMPTY = "nothing to migrate: there are no records"
 NO_VECTORS = "the store has no vectors yet: `recollect embed` computes them with the model of the settings"
@@ -90,8 +93,6 @@ def migrate(as_json: bool, **options: Any) -> int:
 
 def _chosen(memory: Memory, options: Mapping[str, Any]) -> tuple[list[Migration], bool]:
     """The migrations that flags name, or else all that are waiting; and whether they are to be done."""
-    from recollect.memory import migration
-
     embedder, language, chunks = common_options(options)["embedder"], options["language"], options["chunks"]
     if embedder == "none":
         raise UsageError("`none` is no model to migrate to", hint='for keyword search only, set embedder = "none"')
@@ -107,8 +108,6 @@ def _chosen(memory: Memory, options: Mapping[str, Any]) -> tuple[list[Migration]
 
 def _migrate(memory: Memory, steps: Sequence[Migration], options: Mapping[str, Any]) -> list[Outcome]:
     """Make one migration after the other, until one is not switched to."""
-    from recollect.memory.filling import exclusive
-
     outcomes: list[Outcome] = []
     with exclusive(memory) as reported:
         for step in steps:
@@ -141,8 +140,6 @@ def _one(memory: Memory, step: Migration, options: Mapping[str, Any], bars: Any)
 
 def _settings_embedder(options: Mapping[str, Any]) -> str:
     """The model that the settings name, without the flag."""
-    from recollect import config
-
     file, flags = settings_flags(options)
     return config.load(config=file, flags={**flags, "embedder": None}).settings.embedder
 
@@ -153,9 +150,7 @@ def _step(migration: Migration) -> dict[str, str]:
 
 def _show(memory: Memory, steps: Sequence[Migration], as_json: bool, *, nothing: str) -> None:
     """What would be done, and the vectors that do not answer."""
-    from recollect.memory.migration import unused
-
-    rest = unused(memory)
+    rest = migration.unused(memory)
     listed = [{**_step(step), "work": step.work(memory), "command": _command(step)} for step in steps]
     value = {"steps": listed, "unused": [{"embedder": one.embedder, "vectors": rest[one]} for one in rest]}
     rows = [(f"{step['kind']}: {step['old']} → {step['new']}", step["work"], step["command"]) for step in listed]
@@ -176,14 +171,11 @@ def _drop(embedder: str) -> str:
 
 
 def _abandon(memory: Memory, embedder: str | None, as_json: bool, *, dry_run: bool) -> int:
-    from recollect.memory.filling import exclusive
-    from recollect.memory.migration import abandon, unused
-
     if dry_run:
-        spaces = {one: count for one, count in unused(memory).items() if embedder in (None, one.embedder)}
+        spaces = {one: count for one, count in migration.unused(memory).items() if embedder in (None, one.embedder)}
     else:
         with exclusive(memory):
-            spaces = abandon(memory, embedder)
+            spaces = migration.abandon(memory, embedder)
     rows = [{"embedder": one.embedder, "vectors": count} for one, count in spaces.items()]
     verb = "would be deleted" if dry_run else "deleted"
     text = "\n".join(f"{verb}: {counted(count, 'vector')} of {plain(one.embedder)}" for one, count in spaces.items())
@@ -208,8 +200,6 @@ def _print(outcomes: Sequence[Outcome], nothing: str) -> None:
 
 
 def _print_verdict(verdict: SideBySide, step: Migration) -> None:
-    from recollect.cli.lab import interval
-
     rows: list[tuple[str, ...]] = [("measure", step.old, step.new, "difference", "p")]
     for measure, figures in verdict.measures.items():
         means = [interval(figures[side]) for side in ("old", "new")]

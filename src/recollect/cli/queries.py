@@ -14,8 +14,12 @@ from recollect.cli import terminal
 from recollect.cli.answers import note_other_scopes, record_named, save_answer
 from recollect.cli.flags import command, common_options, filters_of, open_memory, option_flags, search_options
 from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
+from recollect.config import Settings
+from recollect.errors import SearchFailed
 from recollect.fusion import METHODS
-from recollect.options import FILTERS, RECALL, RECALL_TOKENS, SEARCH
+from recollect.memory import Memory
+from recollect.memory.shapes import answer_dict, moved, name_of, recall_dict, short_ids_of, verdict_dict
+from recollect.options import FILTERS, RECALL, RECALL_TOKENS, SEARCH, SIMILAR
 from recollect.types import Answer, Result, Trace, now
 from recollect.types.records import short_id, short_ids
 
@@ -38,8 +42,6 @@ def search(query: str, explain: bool, passages: bool, as_json: bool, **options: 
 
     A file is one result: its best passage, and how many more there are. --by chunk lists every chunk by itself.
     """
-    from recollect.memory.shapes import answer_dict
-
     with open_memory(options, search_options(options), reads=True) as memory:
         answer = memory.search(query, **filters_of(options))
         save_answer(memory, (result.record.id for result in answer.results))
@@ -59,8 +61,6 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> None:
 
     Use the same flags as the search. ID_OR_PATH names a record, or a file, whose best chunk is then explained.
     """
-    from recollect.memory.shapes import verdict_dict
-
     with open_memory(options, search_options(options), reads=True) as memory:
         verdict = memory.why_not(query, record_named(memory, target), **filters_of(options))
     emit(as_json, verdict_dict(query, verdict), lambda: _print_verdict(verdict, options["tags"]))
@@ -83,8 +83,6 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         run_hook(tokens, options)
     if query is None:
         raise click.MissingParameter(param_hint="'QUERY'", param_type="argument")
-    from recollect.memory.shapes import recall_dict
-
     with open_memory(options, search_options(options), reads=True, for_model=True) as memory:
         filters = filters_of(options)
         recalled = memory.recall(query, tokens=RECALL_TOKENS if tokens is None else tokens, **filters)
@@ -103,7 +101,7 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
 @command()
 @click.argument("target", metavar="ID_OR_PATH")
 @click.option(
-    "--limit", "-n", type=click.IntRange(0, 100), default=5, show_default=True, help="How many similar notes."
+    "--limit", "-n", type=click.IntRange(0, 100), default=SIMILAR, show_default=True, help="How many similar notes."
 )
 def related(target: str, limit: int, as_json: bool, **options: Any) -> int:
     """List the notes that a note links to, those that link to it, and similar ones.
@@ -122,9 +120,6 @@ def related(target: str, limit: int, as_json: bool, **options: Any) -> int:
 def demo(as_json: bool, **options: Any) -> None:
     """Index the sample notes, search them, and show which source found what."""
     from recollect import sample
-    from recollect.config import Settings
-    from recollect.errors import SearchFailed
-    from recollect.memory import Memory
 
     flags = common_options(options)
     store = flags["store"] or ":memory:"
@@ -189,8 +184,6 @@ def _about(result: Result) -> Iterator[str]:
 
 
 def _print_answer(answer: Answer, explain: bool, passages: bool) -> None:
-    from recollect.memory.shapes import name_of, short_ids_of
-
     short = short_ids_of(answer)
     for rank, result in enumerate(answer.results, 1):
         if rank == answer.likely + 1:
@@ -275,8 +268,6 @@ def _neighbours(passages: Sequence[Result]) -> list[tuple[int, int, list[Result]
 
 def _name_and_text(result: Result) -> tuple[str, str]:
     """The name of a result and the text below it. What has no title is printed once: as the name if it is short."""
-    from recollect.memory.shapes import name_of
-
     record, text = result.record, _snippet(result)
     name = plain_text(name_of(record, max(30, width() - 40)))
     if record.title:
@@ -293,8 +284,6 @@ def _snippet(result: Result) -> str:
 
 
 def _headline(rank: int, result: Result, name: str, score: str, short: str) -> str:
-    from recollect.memory.shapes import moved
-
     record = result.record
     ranks = "  ".join(f"{plain(source)} #{share.rank}" for source, share in result.shares.items())
     ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
@@ -317,8 +306,6 @@ def _explanation(result: Result) -> str:
 
 
 def _print_related(related: Related) -> None:
-    from recollect.memory.shapes import name_of
-
     if not related.notes:
         notice("no note is related to it")
     short = short_ids(note.record.id for note in related.notes)
@@ -341,8 +328,6 @@ def _print_related(related: Related) -> None:
 
 
 def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:
-    from recollect.memory.shapes import name_of
-
     if verdict.record is not None:
         echo(click.style(plain_text(name_of(verdict.record, width() - 4)), bold=True))
         echo(dim(f"{MARGIN}{plain(verdict.record.id)}  {where(verdict.record)}".rstrip()))

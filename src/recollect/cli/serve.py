@@ -234,7 +234,6 @@ def _close_and_exit(memory: Memory) -> None:
     # A call may be in the store: its transaction is committed or rolled back, and nobody reads its notices.
     with contextlib.suppress(Exception), contextlib.redirect_stderr(None):
         memory.close()
-        os._exit(0)
     os._exit(0)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
-from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
+from recollect.config.trust import PROJECT_FILE, ProjectFile, is_trusted, read_project_file
 from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.dataclass import dataclass
 from recollect.disk import at_home, own_folder, write_private
@@ -258,7 +258,7 @@ def _from_project(path: Path) -> tuple[dict[str, Origin], tuple[str, ...]]:
         return {}, (f"{error.message} and was not used",)
     if file is None:
         return {}, ()
-    return (read_project(file), ()) if TrustedFiles().holds(file) else ({}, (NOT_TRUSTED,))
+    return (read_project(file), ()) if is_trusted(file) else ({}, (NOT_TRUSTED,))
 
 
 def read_project(file: ProjectFile) -> dict[str, Origin]:
@@ -322,7 +322,8 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
 
     with file_errors(path, hint="check the folder"):
         target = at_home(path).resolve()
-        text = target.read_bytes().decode("utf-8") if _from_file(target) or target.exists() else ""
+        _from_file(target)  # a file that is wrong already is refused
+        text = target.read_bytes().decode("utf-8") if target.exists() else ""
         changed = set_values(text, settings, heading)
         if tomllib.loads(changed) == tomllib.loads(text):
             return Written(target, changed=False)

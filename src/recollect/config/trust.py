@@ -61,51 +61,48 @@ def _unusable(path: Path, reason: str, hint: str) -> ConfigError:
     return ConfigError(f"{project_path(path)} {reason}", hint=hint)
 
 
-class TrustedFiles:
-    """The list of trusted files, stored in the user's data folder."""
+def trusted_list() -> Path:
+    """The list of trusted files, in the user's data folder."""
+    return own_folder("data") / "trusted.json"
 
-    def __init__(self) -> None:
-        self.path = own_folder("data") / "trusted.json"
 
-    def all(self) -> dict[str, str]:
-        """Path → SHA-256 of every trusted file."""
-        try:
-            status = self.path.stat()
-            if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & OTHERS_WRITE):
-                raise ConfigError(f"other users may write to {self.path}", hint=f"delete it, or: chmod 600 {self.path}")
-            stored = json.loads(self.path.read_text(encoding="utf-8"))
-            if stored["version"] != VERSION:
-                raise ConfigError(f"{self.path} is of version {stored['version']}", hint=UPGRADE)
-            return {str(path): str(digest) for path, digest in stored["files"].items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            hint = f"delete {self.path}, then trust the files again"
-            raise ConfigError(f"{self.path} cannot be read: {error}", hint=hint) from error
+def trusted_files() -> dict[str, str]:
+    """Path → SHA-256 of every trusted file."""
+    path = trusted_list()
+    try:
+        status = path.stat()
+        if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & OTHERS_WRITE):
+            raise ConfigError(f"other users may write to {path}", hint=f"delete it, or: chmod 600 {path}")
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["version"] != VERSION:
+            raise ConfigError(f"{path} is of version {stored['version']}", hint=UPGRADE)
+        return {str(file): str(digest) for file, digest in stored["files"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        hint = f"delete {path}, then trust the files again"
+        raise ConfigError(f"{path} cannot be read: {error}", hint=hint) from error
 
-    def holds(self, file: ProjectFile) -> bool:
-        """Whether this content at this path is trusted. A list that cannot be read trusts nothing."""
-        try:
-            return self.all().get(str(file.path)) == file.digest
-        except ConfigError:
-            return False
 
-    def add(self, file: ProjectFile) -> None:
-        """Trust this content at this path."""
-        self._change(str(file.path), {str(file.path): file.digest})
+def is_trusted(file: ProjectFile) -> bool:
+    """Whether this content at this path is trusted. A list that cannot be read trusts nothing."""
+    try:
+        return trusted_files().get(str(file.path)) == file.digest
+    except ConfigError:
+        return False
 
-    def remove(self, path: Path) -> bool:
-        """Trust the file at this path no longer; whether it was trusted."""
-        return self._change(str(project_path(path)), {})
 
-    def _change(self, path: str, added: dict[str, str]) -> bool:
-        from filelock import FileLock
+def set_trusted(path: Path, digest: str | None) -> bool:
+    """Trust the content with this digest at a path, or no content; whether one was trusted before."""
+    from filelock import FileLock
 
-        with file_errors(self.path, hint="check the folder"):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with FileLock(f"{self.path}.lock"):
-                files = self.all()
-                known = files.pop(path, None) is not None
-                if known or added:
-                    write_private(self.path, json.dumps({"version": VERSION, "files": files | added}, indent=1))
-        return known
+    place, file = trusted_list(), str(project_path(path))
+    with file_errors(place, hint="check the folder"):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(f"{place}.lock"):
+            files = trusted_files()
+            was_trusted = files.pop(file, None) is not None
+            if was_trusted or digest:
+                files |= {file: digest} if digest else {}
+                write_private(place, json.dumps({"version": VERSION, "files": files}, indent=1))
+    return was_trusted

@@ -16,6 +16,8 @@ from recollect.errors import Offline, RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
 from recollect.models.catalogue import MODELS, Model, verify
 from recollect.models.embedders import EMBEDDERS, SERVICES, is_self_contained, open_embedder
+from recollect.models.fetch import fetch
+from recollect.models.openai import open_llm
 from recollect.models.rerankers import RERANKERS, is_ready
 from recollect.network.addresses import offline
 from recollect.registry import Registry
@@ -88,8 +90,6 @@ def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> F
 
 
 def _fetch(known: Model, reporter: Reporter) -> None:
-    from recollect.models.fetch import fetch
-
     fetch(known.name, announce=reporter.announce, progress=reporter.progress("fetching"))
 
 
@@ -114,8 +114,6 @@ def _unreached(check: str, error: RecollectError, about: str = "", hint: str = "
 
 def llm(setup: Setup) -> Iterator[Finding]:
     """The language model, where one is set or needed."""
-    from recollect.models.openai import open_llm
-
     options, search = setup.settings.llm, setup.settings.search
     if options.base_url is None and options.model is None and not search.hyde:
         yield Finding("llm", "ok", "none is set; only ingest-files and HyDE need one")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import distribution, requires
 from pathlib import Path
 from typing import Self
 
@@ -167,8 +168,6 @@ def extras(setup: Setup) -> Iterator[Finding]:
 
 def _extras() -> dict[str, bool]:
     """Every extra of this project, and whether everything it brings is installed."""
-    from importlib.metadata import distribution, requires
-
     extras: dict[str, bool] = {}
     with contextlib.suppress(ModuleNotFoundError):  # run from its source
         for line in requires(DISTRIBUTION) or []:

@@ -12,24 +12,24 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.errors import AmbiguousId, UnknownRecord
 from recollect.ingest.chats import chat_files, read_chats
 from recollect.ingest.documents import MAX_TOKENS, read_markdown
+from recollect.ingest.facts import Piece, split
 from recollect.ingest.lengths import bounded, tokens
 from recollect.ingest.turns import ASSISTANT, FORMATS, USER, Conversation, Turn
+from recollect.memory import Memory
+from recollect.memory.changes import Writer
+from recollect.memory.folders import Extraction, extract_from
 from recollect.memory.importing import FileImport
 from recollect.memory.naming import LEAST_CHARACTERS, MOST_LISTED
 from recollect.memory.validation import make_filter
 from recollect.ranking import well_formed
+from recollect.redaction import redact
 from recollect.types import Provenance, Record, Scope, now
 from recollect.types.records import TURN_STEP, Change, Forget, Put
-
-if TYPE_CHECKING:
-    from recollect.memory import Memory
-    from recollect.memory.changes import Writer
-    from recollect.memory.folders import Extraction
 
 GROUP = 200  # changes in one transaction
 BATCH = 500  # turns that are compared with the store at once
@@ -140,10 +140,6 @@ def extract_facts(memory: Memory, key: str) -> Extraction:
 
     Exchanges that were read before are not sent again. Secrets are replaced before anything is sent.
     """
-    from recollect.ingest.facts import Piece, split
-    from recollect.memory.folders import Extraction, extract_from
-    from recollect.redaction import redact
-
     whole = read_conversation(memory, key)
     report = Extraction(whole.id, "run")
     ingest = memory.settings.ingest
@@ -340,21 +336,19 @@ class ChatImport(FileImport[ChatReport]):
                 (" › ".join((*name, *chunk.headings)), chunk.text, (max(1, chunk.lines[0] - 2), chunk.lines[1] - 2))
                 for chunk in chunks
             ]
-        self._clock += STEP
+        # Each is stored later than the last: turns without a time of their own stay in order.
+        begin = self._clock + 2 * STEP
+        self._clock += (1 + len(parts)) * STEP
         return [
             Record(
-                self._part_id(conversation, turn.id, at), body, title=head, lines=lines, created_at=self._tick(), **own
+                self._part_id(conversation, turn.id, at), body, title=head, lines=lines, created_at=begin + at * STEP,
+                **own,
             )
             for at, (head, body, lines) in enumerate(parts)
-        ]
+        ]  # fmt: skip
 
     def _part_id(self, conversation: Conversation, message: str, part: int) -> str:
         return self._id(self._scope, "turn", conversation.source, conversation.id, message, str(part))
-
-    def _tick(self) -> datetime:
-        """A time of storing that is later than the last: turns without a time of their own stay in order."""
-        self._clock += STEP
-        return self._clock
 
     def _apply(self, changes: Sequence[Change]) -> None:
         if changes:

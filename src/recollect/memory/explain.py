@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.analysis import Analyzer
 from recollect.config.sources import RETRIEVERS
 from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
+from recollect.memory.memory import Memory
 from recollect.memory.shapes import iso
 from recollect.memory.validation import WRITER_FIELDS
 from recollect.options import FILTERS
@@ -28,9 +29,6 @@ from recollect.ranking import clean
 from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Candidate, Filter, Query, RankedList, RankedRows, Record, Scope, Store, Work
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 MOST_FETCHED, MOST_SHOWN = 100_000, 10_000  # the largest `fetch_k` and `limit` that the settings accept
 DEEP = 1_000_000_000  # deeper than any store: a rank is computed however far down it is

@@ -16,17 +16,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from recollect import process
 from recollect.dataclass import dataclass
 from recollect.disk import hashed_name, own_folder
 from recollect.errors import FailedError, RecollectError
+from recollect.memory.memory import Memory
 from recollect.sources.local import REST
 from recollect.types import Progress, Store
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 NICE = 10  # the priority of the background process: other programs go first
 HANDOVER_SECONDS = 10.0  # how long a new process waits for one with the same embedder that may be about to end
@@ -95,8 +95,6 @@ def filling(store: Store) -> Filling | None:
         report, log = base.with_suffix(".json"), base.with_suffix(".log")
         if not report.exists():
             return None
-        from filelock import FileLock, Timeout
-
         try:
             with FileLock(base.with_suffix(".lock")).acquire(blocking=False):
                 more = f"; see {log}" if log.exists() and log.stat().st_size else ""
@@ -149,8 +147,6 @@ def exclusive(memory: Memory) -> Iterator[Callable[[Progress | None], Progress]]
 
     The result adds the report of this process, which `status` shows, to the progress of a step.
     """
-    from filelock import FileLock, Timeout
-
     base, busy = _base(memory.store), False
     lock = FileLock(base.with_suffix(".lock"))
     with contextlib.suppress(FailedError), _state_folder(base):  # no state folder: no other process can be noticed
@@ -293,8 +289,6 @@ def _locked(
 
     The path is None after `stop`, or if another process with the same embedder still works after `patience` seconds.
     """
-    from filelock import FileLock, Timeout
-
     base, end = _base(memory.store), time.monotonic() + patience
     lock = FileLock(base.with_suffix(".lock"))
     while not stop.is_set():

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.config import Settings
 from recollect.disk import at_home
@@ -19,15 +19,13 @@ from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report,
 from recollect.ingest.readers.worker import Worker
 from recollect.ingest.recutting import FIELD, rules_after
 from recollect.memory.embeddings import Embeddings
+from recollect.memory.memory import Memory
 from recollect.memory.naming import MOST_LISTED
 from recollect.memory.roots import check_there, kept_fields
 from recollect.models.openai import open_llm
 from recollect.redaction import redact
 from recollect.types import ActiveSpace, Filter, Progress, Record, Scope, Store, Vector
 from recollect.types.records import Change, MarkIngested, Put, SetFolderOptions, Supersede
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
 MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"
@@ -108,16 +106,11 @@ def indexed_folders(
             chosen = IndexOptions.from_dict(options)
             # Inner folders keep their own options. If the folder was never indexed itself, its other files have none.
             mixed = any(
-                other is None or _changes_inner(chosen, own := IndexOptions.from_dict(other))
+                other is None or (own := IndexOptions.from_dict(other)) != chosen.inside(own, chosen)
                 or (not around and own != chosen)
                 for other in inside
             )  # fmt: skip
             yield [path], MIXED_OPTIONS if mixed else chosen
-
-
-def _changes_inner(options: IndexOptions, own: IndexOptions) -> bool:
-    """Whether a run with these options gives the files of an inner folder other options than its own."""
-    return options.inside(own, options) != own
 
 
 def _index(
@@ -311,8 +304,8 @@ def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, report:
             text, count = redact(text)
             report.redacted += count
             name = path.relative_to(root).as_posix()
-            found = split(text, path=str(path), name=name, size=size, overlap=overlap)
-            pieces += (replace(piece, place=laid.place(piece.lines)) for piece in found) if laid else found
+            parts = split(text, path=str(path), name=name, size=size, overlap=overlap)
+            pieces += (replace(piece, place=laid.place(piece.lines)) for piece in parts) if laid else parts
     return pieces
 
 

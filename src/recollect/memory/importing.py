@@ -1,25 +1,28 @@
-"""The methods of `Memory` that import what other programs wrote, and what these imports have in common."""
+"""The methods of `Memory` for related notes, conversations and imports, and what imports have in common.
+
+What a method runs is imported when it is called: a search needs none of it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from recollect.errors import UsageError
-from recollect.memory.related import NoteReader
-from recollect.memory.validation import clean_names
-from recollect.options import ORIGINS
-from recollect.types import Progress, Record, Scope
+from recollect.memory.callers import ScopedWriter
+from recollect.memory.validation import clean_names, merge_scope
+from recollect.options import ORIGINS, SIMILAR
+from recollect.types import Progress, Record, Scope, Work
 
 if TYPE_CHECKING:
     from recollect.memory.changes import Writer
     from recollect.memory.conversations import ChatReport, ConversationSummary, StoredConversation
     from recollect.memory.memos import MemoReport
-
+    from recollect.memory.related import Related
 
 ImportReport = TypeVar("ImportReport")
 
@@ -72,8 +75,35 @@ class FileImport(ABC, Generic[ImportReport]):
         setattr(self.report, counter, getattr(self.report, counter) + 1)
 
 
-class Importer(NoteReader):
-    """The methods of `Memory` for conversations and for the memories of other programs."""
+class Importer(ScopedWriter):
+    """The methods of `Memory` for related notes, conversations, and the memories of other programs."""
+
+    def related(
+        self,
+        target: str,
+        *,
+        limit: int = SIMILAR,
+        scope: Scope | Mapping[str, str] | None = None,
+        user: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        work: Work | None = None,
+    ) -> Related:
+        """Return the notes that a record or a file links to, those that link to it, and at most `limit` similar ones.
+
+        `target` is the id of a record, or the path of an indexed file or the end of that. A chunk stands for its file.
+        Links are `[[wikilinks]]` and Markdown links to indexed files. Similar notes have near vectors; there may be
+        none, and a record without a vector has none. Only notes that the scope may see are listed; for the owner
+        without a scope, this is the scope of the record.
+
+        Raises:
+            UnknownRecord: There is no such record or file.
+            UsageError: Several files have such a path.
+        """
+        from recollect.memory.related import related
+
+        named = self.scoped(merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session}))
+        return related(named, target, limit, work or Work())
 
     def import_chat(
         self,

@@ -78,10 +78,13 @@ class MemoImport(FileImport[MemoReport]):
                 changed.append(record)
             elif self._is_same(old, record):
                 self.report.unchanged += 1
-            elif self._is_same(old, merged := self._with_edits(record, old)) or _is_trusted_less(merged, old):
-                self.report.kept += 1
             else:
-                changed.append(merged)
+                merged = self._with_edits(record, old)
+                is_trusted_less = merged.provenance.distrust > old.provenance.distrust
+                if self._is_same(old, merged) or is_trusted_less:
+                    self.report.kept += 1
+                else:
+                    changed.append(merged)
         groups = [[Put(record, merge=True, writer=WRITER)] for record in changed]
         for record, result in zip(changed, self._store.records.apply(groups), strict=True):
             counter = "known" if result.id != record.id else "updated" if record.id in stored else "added"
@@ -128,10 +131,6 @@ class MemoImport(FileImport[MemoReport]):
             origin=self._origin or ("file" if source == BASIC else "agent"),
             author=source,
         )
-
-
-def _is_trusted_less(one: Record, other: Record) -> bool:
-    return one.provenance.distrust > other.provenance.distrust
 
 
 def _plain(value: object) -> object:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from recollect.errors import UsageError
 from recollect.ingest import documents
 from recollect.ingest.recutting import outdated, recut
+from recollect.memory.memory import Memory
 from recollect.stores.rows import analyzer_of
 from recollect.types import Change, Progress, Put, VectorSpace
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.errors import FailedError, UsageError
+from recollect.errors import UsageError, file_errors
 from recollect.ingest.discovery import NotAFile, decode, read_file
 from recollect.ingest.documents import split_lines
 from recollect.ingest.readers import kind_of
@@ -105,12 +105,10 @@ def image(store: Store, record: Record, name: str) -> tuple[bytes, str]:
 
 def _content(path: str) -> bytes | None:
     """The content of a file; None if it is gone, or has been replaced by something that `index` would not read."""
-    try:
-        if os.path.realpath(path) != path:  # indexed paths are resolved: a link in it now leads elsewhere
-            return None
-        return read_file(path)[0] or None
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
+    if os.path.realpath(path) != path:  # indexed paths are resolved: a link in it now leads elsewhere
         return None
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror or error}"
-        raise FailedError(message, hint="check its permissions") from error
+    with file_errors(path, "read", hint="check its permissions"):
+        try:
+            return read_file(path)[0] or None
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
+            return None

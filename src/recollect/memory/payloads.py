@@ -75,8 +75,8 @@ class FurtherPassage(TypedDict):
     score: float
 
 
-class FoundRecord(StoredRecord):
-    """One result: a record, and why it is ranked where it is."""
+class FileResult(StoredRecord):
+    """One result: a record, or a file as its best passage, and why it is ranked where it is."""
 
     snippet: str
     rank: int
@@ -89,11 +89,6 @@ class FoundRecord(StoredRecord):
     in_keyword: bool
     in_semantic: bool
     freshness: NotRequired[str]
-
-
-class FileResult(FoundRecord):
-    """One result of a search by file: its best passage as a record, and the further ones."""
-
     passages: NotRequired[list[FurtherPassage]]
 
 

@@ -8,6 +8,7 @@ from recollect.config import Settings, SourceSettings
 from recollect.models.catalogue import MODELS, is_here
 from recollect.models.embedders import EMBEDDERS, SERVICES
 from recollect.models.fetch import PUBLIC_HUB, hub_url
+from recollect.models.openai import embedder_url, llm_url
 from recollect.network.addresses import host_of, is_local
 from recollect.network.wheels import INDEX
 from recollect.stores import kind_of
@@ -46,11 +47,8 @@ def _models(settings: Settings) -> Iterator[Reach]:
             if MODELS[model].revision:
                 yield Reach(host_of(hub_url()) or hub_url(), "model files", f"{when}, if that fails")
     if name in SERVICES:
-        from recollect.models.openai import embedder_url
-
-        yield Reach(
-            host_of(embedder_url(name, settings.openai)), "embeddings", "add, index, embed and search by meaning"
-        )
+        host = host_of(embedder_url(name, settings.openai))
+        yield Reach(host, "embeddings", "add, index, embed and search by meaning")
     elif name not in ("none", *MODELS, "hashing"):
         known = name in EMBEDDERS.builtin
         host = host_of(PUBLIC_HUB) if known else "any host"
@@ -58,8 +56,6 @@ def _models(settings: Settings) -> Iterator[Reach]:
 
 
 def _language_model(settings: Settings) -> Iterator[Reach]:
-    from recollect.models.openai import llm_url
-
     llm = settings.llm
     key = os.environ.get(llm.api_key_env)
     if llm.base_url or llm.model or settings.search.hyde or key or os.environ.get("OPENAI_BASE_URL"):

@@ -5,26 +5,33 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.dataclass import dataclass
 from recollect.disk import at_home
 from recollect.errors import UnknownRecord, UsageError
+from recollect.ingest.links import (
+    LinkTargets,
+    NoteLink,
+    aliases_of,
+    destinations,
+    links_of,
+    may_link,
+    words_for,
+    words_of,
+)
 from recollect.memory.callers import ScopedWriter
 from recollect.memory.closeness import ClosenessOf
+from recollect.memory.memory import Memory
+from recollect.memory.originals import lines_of
 from recollect.memory.shapes import fields_of, name_of
-from recollect.memory.validation import merge_scope
+from recollect.options import SIMILAR
 from recollect.ranking import clean
-from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope, Work
+from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Work
 from recollect.types.records import FRONT_MATTER, short_ids
 
-if TYPE_CHECKING:
-    from recollect.ingest.links import NoteLink
-    from recollect.memory.memory import Memory
-
-SIMILAR = 5  # similar notes that are listed
 MOST_SIMILAR = 100
 ALIKE = 1.7  # the least strength of a match between two notes that are similar (decision 066)
 LONGEST_CHAIN = 1_000  # superseded records that are followed in each direction
@@ -82,38 +89,16 @@ class Related:
         }
 
 
-class NoteReader(ScopedWriter):
-    """The method of `Memory` that follows the links of notes."""
-
-    def related(
-        self,
-        target: str,
-        *,
-        limit: int = SIMILAR,
-        scope: Scope | Mapping[str, str] | None = None,
-        user: str | None = None,
-        agent: str | None = None,
-        session: str | None = None,
-        work: Work | None = None,
-    ) -> Related:
-        """Return the notes that a record or a file links to, those that link to it, and at most `limit` similar ones.
-
-        `target` is the id of a record, or the path of an indexed file or the end of that. A chunk stands for its file.
-        Links are `[[wikilinks]]` and Markdown links to indexed files. Similar notes have near vectors; there may be
-        none, and a record without a vector has none. Only notes that the scope may see are listed; for the owner
-        without a scope, this is the scope of the record.
-
-        Raises:
-            UnknownRecord: There is no such record or file.
-            UsageError: Several files have such a path.
-        """
-        if not isinstance(limit, int) or not 0 <= limit <= MOST_SIMILAR:
-            raise UsageError(f"limit must be a whole number from 0 to {MOST_SIMILAR}", hint=f"{SIMILAR} is the default")
-        named = self.scoped(merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session}))
-        record = _named(named, target)
-        view = named.scoped(record.scope) if _sees_all(named) else named
-        with view.store.reading():
-            return _Note(view, record, work or Work()).related(limit)
+def related(memory: ScopedWriter, target: str, limit: int, work: Work) -> Related:
+    """What the record or file `target` is related to, for the scope of a memory; see `Memory.related`."""
+    if not isinstance(limit, int) or not 0 <= limit <= MOST_SIMILAR:
+        raise UsageError(f"limit must be a whole number from 0 to {MOST_SIMILAR}", hint=f"{SIMILAR} is the default")
+    record = _named(memory, target)
+    view = memory.scoped(record.scope) if _sees_all(memory) else memory
+    with view.store.reading():
+        note = _Note(view, record, work)
+        links, unresolved = note.links()
+        return Related(record, tuple(links), tuple(note.backlinks()), tuple(note.similar(limit)), tuple(unresolved))
 
 
 def _sees_all(memory: ScopedWriter) -> bool:
@@ -144,8 +129,6 @@ class _Note:
     """A record, or the file that it is a part of, and the other records that its scope may see."""
 
     def __init__(self, memory: ScopedWriter, record: Record, work: Work) -> None:
-        from recollect.ingest.links import LinkTargets
-
         self._memory, self._record, self._work = memory, record, work
         self._where = Filter(scope=memory.scope)
         self._file = record.path if record.kind == "chunk" else None
@@ -153,20 +136,11 @@ class _Note:
         self._targets = LinkTargets(memory.store.files.visible(self._where))
         self._aliases = self._read_aliases()
 
-    def related(self, limit: int) -> Related:
-        """Everything that it is related to."""
-        links, unresolved = self.links()
-        return Related(
-            self._record, tuple(links), tuple(self.backlinks()), tuple(self.similar(limit)), tuple(unresolved)
-        )
-
     def _read_aliases(self) -> list[str]:
         """The aliases of this note. The targets learn them, and those that its links to no file may mean."""
-        from recollect.ingest.links import aliases_of, words_of
-
         own = [alias for alias, _ in aliases_of(self._parts)]
-        wanted = [link.target for link in _links(self._parts) if link.is_wikilink and not self._find(link)]
-        if words := words_of([*own, *wanted]):
+        targets = [link.target for link in _links(self._parts) if link.is_wikilink and not self._find(link)]
+        if words := words_of([*own, *targets]):
             for alias, path in aliases_of(self._memory.store.files.linking(words, self._where)):
                 self._targets.add_alias(alias, path)
         return own
@@ -176,7 +150,7 @@ class _Note:
 
     def links(self) -> tuple[list[RelatedNote], list[NoteLink]]:
         """The notes that this one links to, in the order of the links; and the links that lead to no indexed file."""
-        resolved, unresolved = dict[str, list["NoteLink"]](), []
+        resolved, unresolved = dict[str, list[NoteLink]](), []
         for link in _links(self._parts):
             path = self._find(link)
             if path is None and not link.embeds:  # most of what is embedded is an image
@@ -192,8 +166,6 @@ class _Note:
 
     def backlinks(self) -> Iterator[RelatedNote]:
         """The notes that link to this file, by path."""
-        from recollect.ingest.links import destinations, may_link, words_for
-
         if self._file is None:
             return
         titles = (self._parts[0].title.split(" › ")[0], *self._aliases)
@@ -249,9 +221,6 @@ def _links(parts: Sequence[Record]) -> Iterator[NoteLink]:
 
     Anybody may have written the line numbers of a record, so that a gap between two lines becomes one empty line.
     """
-    from recollect.ingest.links import links_of
-    from recollect.memory.originals import lines_of
-
     lines = lines_of(parts) if parts[0].is_markdown else {}
     lines |= {number - 1: "" for number in lines if number - 1 not in lines}
     numbers = sorted(lines)
@@ -276,10 +245,10 @@ def _at(parts: Sequence[Record], line: int) -> Record:
 
 def _under(parts: Sequence[Record], heading: str) -> Record:
     """The part under a heading, written as it is or as an anchor; the first part if there is no such heading."""
-    wanted = _anchor(heading.rpartition("#")[2])
-    for part in parts if wanted else ():
+    anchor = _anchor(heading.rpartition("#")[2])
+    for part in parts if anchor else ():
         headings = re.findall(r"^#+ (.*)", part.text, re.MULTILINE)
-        if wanted in map(_anchor, (*part.title.split(" › ")[1:], *headings)):
+        if anchor in map(_anchor, (*part.title.split(" › ")[1:], *headings)):
             return part
     return next((part for part in parts if part.place != FRONT_MATTER), parts[0])
 

@@ -6,16 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.dataclass import dataclass
 from recollect.disk import at_home
 from recollect.errors import RecollectError, UsageError
+from recollect.memory.memory import Memory
 from recollect.memory.shapes import iso
 from recollect.types import EVERYTHING, Change, Put, Scope, SetFileState, SetFolderOptions, Store, now
-
-if TYPE_CHECKING:
-    from recollect.memory.memory import Memory
 
 DESCRIPTION, INDEXED_AT = "description", "indexed_at"  # fields beside the options of a folder
 MOST_CHARACTERS = 500  # of a description: agents read all of them

@@ -121,16 +121,16 @@ def _known_names(option: Option, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: Mapping[str, str | None]) -> Scope:
     """The default scope with the parts that a call names."""
-    given = {part: value for part, value in parts.items() if value is not None}
+    parts = {part: value for part, value in parts.items() if value is not None}
     named = scope.as_dict() if isinstance(scope, Scope) else scope or {}
-    if not named and not given:
+    if not named and not parts:
         return default
     if not isinstance(named, Mapping):
         raise UsageError(f"a scope must be an object, not {brief(scope)}", hint='{"user": "ada"}')
-    if named and (unknown := sorted(named.keys() - set(SCOPE_PARTS))):
+    if unknown := sorted(named.keys() - set(SCOPE_PARTS)):
         message = f"unknown part of a scope: {', '.join(map(str, unknown))}"
         raise UsageError(message, hint="there are user, agent, session")
-    merged = {**default.as_dict(), **named, **given}
+    merged = {**default.as_dict(), **named, **parts}
     for part, value in merged.items():
         if not is_filled(value):
             message = f"the {part} of a scope must be a name, not {brief(value)}"

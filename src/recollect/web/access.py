@@ -14,6 +14,9 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
+from recollect.config import user_file
 from recollect.dataclass import dataclass
 from recollect.disk import write_private
 from recollect.errors import UPGRADE, ConfigError, FailedError, Forbidden, UsageError
@@ -120,8 +123,6 @@ class Tokens:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[StoredToken]]:
         """The tokens as a list, which is written afterwards."""
-        from filelock import FileLock
-
         if self.path is None:
             raise UsageError("there is no file of tokens", hint="--tokens FILE")
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,8 +134,6 @@ class Tokens:
 
 def tokens_file() -> Path:
     """The default file of tokens, beside the user's settings."""
-    from recollect.config import user_file
-
     return user_file().with_name("tokens.json")
 
 

@@ -1,11 +1,10 @@
 """Search, recall and why-not; and single records: list, add, read, edit, supersede, forget, undo, history, file."""
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -19,7 +18,7 @@ from recollect.memory import Memory
 from recollect.memory.originals import Excerpt
 from recollect.memory.payloads import MOST_NAME, RecallBlock, RelatedAnswer, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
-from recollect.memory.related import MOST_SIMILAR, SIMILAR, chain
+from recollect.memory.related import MOST_SIMILAR, chain
 from recollect.memory.resemblance import resembling
 from recollect.memory.shapes import (
     answer_dict,
@@ -31,7 +30,7 @@ from recollect.memory.shapes import (
     verdict_dict,
 )
 from recollect.models.embedders import SERVICES
-from recollect.options import SCOPE_PARTS
+from recollect.options import SCOPE_PARTS, SIMILAR
 from recollect.types import Event, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import CallerMemory
@@ -198,7 +197,7 @@ def add_record(
     fields = body.set_fields("text", "supersedes")
     record = asker.memory.add(body.text, supersedes=body.supersedes, **fields)
     other = resembling(asker.memory, record) if similar else None
-    return _changed(asker.memory, record, began, 201, {"similar": other.as_dict()} if other else {})
+    return _changed(asker.memory, record, began, 201, **({"similar": other.as_dict()} if other else {}))
 
 
 @router.get("/v1/records/{id:anything}", **documented(StoredRecord))
@@ -311,16 +310,13 @@ def _read(memory: Memory, record_id: str) -> bytes:
     return encoded({"id": record.id, "path": record.path, "lines": lines, "freshness": freshness, "nodes": content})
 
 
-_SIMILAR_NOTES = "How many similar notes."
-
-
 @router.get("/v1/related/{id:anything}", **documented(RelatedAnswer))
 async def get_related(
     id: RecordId,  # noqa: A002
     asker: Reads,
     memory: Named,
     request: Request,
-    limit: Annotated[int, Query(ge=0, le=MOST_SIMILAR, description=_SIMILAR_NOTES)] = SIMILAR,
+    limit: Annotated[int, Query(ge=0, le=MOST_SIMILAR, description="How many similar notes.")] = SIMILAR,
 ) -> Json:
     """The notes that a record or a file links to, those that link to it, and similar ones. A file is named by path."""
     run = request.app.state.searches.run
@@ -344,9 +340,7 @@ def _forgotten(memory: Memory, ids: list[str]) -> Json:
     return Json({"forgotten": forgotten, "changes": [_change(memory, key, began) for key in forgotten]})
 
 
-def _changed(
-    memory: Memory, record: Record, began: datetime, status: int = 200, more: Mapping[str, Any] = MappingProxyType({})
-) -> Json:
+def _changed(memory: Memory, record: Record, began: datetime, status: int = 200, **more: Any) -> Json:
     """The record now, and the number of the change for `/v1/undo`."""
     # The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
     side = memory if memory.caller is not None else memory.scoped(record.scope)

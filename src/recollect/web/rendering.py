@@ -3,27 +3,22 @@
 Nothing that somebody wrote becomes HTML: raw HTML in a note is text, and only the tags and attributes below are made.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
 from recollect.ingest.links import read_wikilink, wikilink
+from recollect.memory.conversations import StoredTurn
 from recollect.memory.originals import IMAGES
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from markdown_it import MarkdownIt
-    from markdown_it.tree import SyntaxTreeNode
-
-    from recollect.memory.conversations import StoredTurn
-
-Node: TypeAlias = "str | list[Any]"  # a text, or [tag, attributes, children]
+Node: TypeAlias = str | list[Any]  # a text, or [tag, attributes, children]
 
 TAGS = frozenset((
     "p", "h1", "h2", "h3", "h4", "h5", "h6", "em", "strong", "s", "ul", "ol", "li", "blockquote", "table", "thead",
@@ -66,8 +61,6 @@ def _window(text: str, line: int) -> tuple[int, int]:
 
 
 def _rendered(text: str, first_line: int) -> list[Node]:
-    from markdown_it.tree import SyntaxTreeNode
-
     try:
         blocks = SyntaxTreeNode(_parser().parse(text)).children
         return [node for block in blocks for node in _nodes(block, first_line)]
@@ -78,8 +71,6 @@ def _rendered(text: str, first_line: int) -> list[Node]:
 @cache
 def _parser() -> MarkdownIt:
     """One parser for all texts. Parsers refer to themselves: unused ones stay in memory until a full collection."""
-    from markdown_it import MarkdownIt
-
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.inline.ruler.before("link", "wikilink", read_wikilink)
     parser.parse("text")  # its rules are complete before another thread uses it

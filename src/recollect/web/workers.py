@@ -17,19 +17,17 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from starlette.requests import Request
 
 from recollect.errors import Cancelled, FailedError, RecollectError, without_place
 from recollect.evaluation.studies import SECONDS, StudyWork
+from recollect.memory import Memory
 from recollect.stores import kind_of
 from recollect.types import Scope, Work
 from recollect.web.access import Caller, CallerMemory
 from recollect.web.responses import Busy, Crowded
-
-if TYPE_CHECKING:
-    from recollect.memory import Memory
 
 _log = logging.getLogger("recollect.web")
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +17,14 @@ from recollect.cli.flags import command, filters_of, load_settings, read_input
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.disk import at_home
 from recollect.errors import FailedError, UsageError
+from recollect.evaluation import sets, trials
+from recollect.evaluation.datasets import json_object, write_lines, write_qrels
+from recollect.evaluation.report import compose, render, write_pngs
+from recollect.evaluation.results import kind
+from recollect.evaluation.runs import write_trec
+from recollect.evaluation.scoring import MEASURES, parse_measures
+from recollect.evaluation.trials import SYSTEMS, MeasuredCorpus, Trial, TrialPlan
 from recollect.options import SEARCH
-
-if TYPE_CHECKING:
-    from recollect.evaluation.trials import MeasuredCorpus, Trial, TrialPlan
 
 TIMED = "100"  # the default number of timed searches
 SIGNIFICANT = 0.05
@@ -58,15 +62,12 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
     corpora of their own), or one without corpus.jsonl, whose questions are to your own store. Without DATASET give
     --queries and --qrels.
     """
-    from recollect.evaluation.scoring import MEASURES, parse_measures
-    from recollect.evaluation.trials import TrialPlan, named_systems
-
-    systems, measures = named_systems(options["compare"]), parse_measures(options["measures"] or MEASURES)
+    systems, measures = trials.named_systems(options["compare"]), parse_measures(options["measures"] or MEASURES)
     others = {name: options[name] for name in ("limit", "exclude_self", "against")}
     plan = TrialPlan(systems, measures, filters_of(options), latency=options["latency"] or 0, **others)
-    report, trials, corpora = _measure(dataset, plan, options)
+    report, results, corpora = _measure(dataset, plan, options)
     emit(as_json, report, partial(_print_report, report))
-    _save(report, trials, corpora, options)
+    _save(report, results, corpora, options)
     return 0
 
 
@@ -81,12 +82,9 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
 
     REPORT_OR_DATASET is a newer report, or a set on which the baseline's systems are measured again.
     """
-    from recollect.evaluation.trials import SYSTEMS, TrialPlan, read_report
-    from recollect.evaluation.trials import gate as compare
-
-    old = read_report(Path(baseline))
+    old = trials.read_report(Path(baseline))
     if new is not None and Path(new).is_file():
-        report = read_report(Path(new))
+        report = trials.read_report(Path(new))
     else:
         measures = dict.fromkeys(measure for system in old["systems"].values() for measure in system["per_query"])
         systems = {name: SYSTEMS[name] for name in old["systems"] if name in SYSTEMS}
@@ -95,7 +93,7 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
         split = options["split"] or old["data"].get("split") or ""
         as_files = bool(old["data"].get("as_files"))
         report, _, _ = _measure(new, plan, {**options, "split": split, "as_files": as_files})
-    checks = compare(old, report)
+    checks = trials.gate(old, report)
     fell = sum(check["fell"] for check in checks)
     emit(as_json, {"passed": not fell, "checks": checks}, partial(_print_checks, checks, fell))
     return 1 if fell else 0
@@ -104,32 +102,27 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
 def _measure(
     dataset: str | None, plan: TrialPlan, options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Trial], list[MeasuredCorpus]]:
-    from recollect.evaluation.trials import make_report, read_external, run_trials
-
-    name, sets = lab.read_sets(dataset, options, asking=bool(plan.systems))
+    name, datasets = lab.read_sets(dataset, options, asking=bool(plan.systems))
     ranking = {**flags.search_options(options), "limit": None}  # the plan says how many results are scored
-    questions, external = {key for one in sets for key in one.qrels}, []
+    questions, external = {key for one in datasets for key in one.qrels}, []
     for word in options["external"]:
         title, _, file = ("", "", word) if Path(word).is_file() else word.rpartition("=")
         data = read_input(file, "--run FILE, or --run NAME=FILE")
-        external.append(read_external(title or Path(file).stem, file, data, questions))
+        external.append(trials.read_external(title or Path(file).stem, file, data, questions))
     opener = partial(lab.open_set, options, ranking)
-    trials, corpora = run_trials(plan, sets, opener, external=external, progress=progress)
+    results, corpora = trials.run_trials(plan, datasets, opener, external=external, progress=progress)
     settings = load_settings(options, ranking).settings
-    return make_report(name, plan, settings, trials, corpora, split=options["split"]), trials, corpora
+    return trials.make_report(name, plan, settings, results, corpora, split=options["split"]), results, corpora
 
 
 def _save(
-    report: Mapping[str, Any], trials: Sequence[Trial], corpora: Sequence[MeasuredCorpus], options: Mapping[str, Any]
+    report: Mapping[str, Any], results: Sequence[Trial], corpora: Sequence[MeasuredCorpus], options: Mapping[str, Any]
 ) -> None:
     """Write the report, our runs and the judgments, the last two in TREC's form."""
-    from recollect.evaluation.datasets import write_lines, write_qrels
-    from recollect.evaluation.runs import write_trec
-
     files: dict[Path, Iterable[str]] = {}
     if options["save"]:
         files[Path(options["save"])] = [json.dumps(report, ensure_ascii=False, indent=1)]
-    ours = [trial for trial in trials if "run" not in trial.options]
+    ours = [trial for trial in results if "run" not in trial.options]
     for trial in ours if options["save_run"] else ():
         file = Path(options["save_run"])
         path = file if len(ours) == 1 else file.with_name(f"{file.stem}-{trial.system}{file.suffix}")
@@ -191,8 +184,6 @@ def report(sources: tuple[str, ...], out: Path, force: bool, png: Path | None, a
     A FILE is what `eval run`, `sweep` or `overlap` printed with --json. For a DATASET (a folder) these studies are run
     first.
     """
-    from recollect.evaluation.report import compose, render, write_pngs
-
     if not sources:
         raise UsageError("there is nothing to report on", hint=REPORT_HINT)
     if out.exists() and not force:
@@ -211,9 +202,6 @@ def report(sources: tuple[str, ...], out: Path, force: bool, png: Path | None, a
 
 def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Read a file, or run all studies on a set."""
-    from recollect.evaluation.datasets import json_object
-    from recollect.evaluation.results import kind
-
     if not Path(source).is_dir():
         report = json_object(read_input(source, REPORT_HINT), source, REPORT_HINT)
         kind(report, source)
@@ -245,8 +233,6 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     They come from headings, links, aliases, sentences and facts, and with --llm from a language model. You may edit
     the files in FOLDER; `recollect eval run FOLDER` measures on it.
     """
-    from recollect.evaluation import sets
-
     names = ("count", "seed", "llm", "masked", "update", "force")
     set_options = sets.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
     path = at_home(folder)
@@ -257,11 +243,9 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
 
 
 def _print_set(report: Mapping[str, Any], plan: bool) -> None:
-    from recollect.evaluation.sets import LEGEND, leak_cells
-
     if report["leakage"]:
-        print_table(leak_cells(report["leakage"]))
-        for name, meaning in LEGEND.items():
+        print_table(sets.leak_cells(report["leakage"]))
+        for name, meaning in sets.LEGEND.items():
             notice(f"{name}: {meaning}")
     sides, kinds = report["sides"], ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
     uses = f"{sides['test']:,} to report on, {sides['dev']:,} to try settings on"

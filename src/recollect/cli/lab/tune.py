@@ -7,17 +7,20 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import tomlkit
 
 from recollect.cli.flags import command, complete_option, load_settings
 from recollect.cli.lab import as_files_option, check_output, dataset_options, interval, print_findings, recorded, wrap
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import UsageError
-
-if TYPE_CHECKING:
-    from recollect.evaluation.recording import JudgedSets
+from recollect.evaluation import tuning
+from recollect.evaluation.datasets import write_lines
+from recollect.evaluation.overlap import join_overlaps, overlap_report
+from recollect.evaluation.recording import JudgedSets
+from recollect.evaluation.results import setting_label
 
 MEASURE = "nDCG@10"
 DEPTHS = "5,10,20,50,100,200"
@@ -66,15 +69,13 @@ _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"The
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it: .png or .svg.")
 def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: bool, **options: Any) -> int:
     """Measure every combination of depth and fusion, and find the depth beyond which results no longer change."""
-    from recollect.evaluation.tuning import curves_of, sweep_report
-
     grid = {name: options[name] for name in ("fusions", "ks", "normalisations", "shares")}
-    curves = curves_of(load_settings(options).settings.search, **grid)
+    curves = tuning.curves_of(load_settings(options).settings.search, **grid)
     if plot and plot.suffix not in (".png", ".svg"):
         raise UsageError(f"{plot} cannot be drawn", hint="choose a name that ends in .png or .svg")
     check_output(plot, force=True)
     with recorded(options, measure, max(depths)) as judged:
-        report = sweep_report(judged, curves, depths, progress=progress("sweeping"))
+        report = tuning.sweep_report(judged, curves, depths, progress=progress("sweeping"))
     if plot:
         from recollect.evaluation.plots import sweep_plot
 
@@ -89,8 +90,6 @@ def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: boo
 @click.option("--fetch-k", type=click.IntRange(1), metavar="N", help="How deep each source is read (yours).")
 def overlap(more: tuple[str, ...], fetch_k: int | None, as_json: bool, **options: Any) -> int:
     """Count the relevant records that each source finds, and advise whether to fuse them."""
-    from recollect.evaluation.overlap import join_overlaps, overlap_report
-
     depth = fetch_k or load_settings(options).settings.search.fetch_k
     reports = []
     for dataset in (options["dataset"], *more):
@@ -109,14 +108,10 @@ def overlap(more: tuple[str, ...], fetch_k: int | None, as_json: bool, **options
 @click.option("--force", is_flag=True, help="Overwrite that file.")
 def tune(measure: str, out: Path | None, force: bool, as_json: bool, **options: Any) -> int:
     """Choose settings by nested cross-validation, and write them if held-out questions show a gain."""
-    from recollect.evaluation.tuning import FETCH_KS
-
     check_output(out, force=force)
-    with recorded(options, measure, max(FETCH_KS)) as judged:
+    with recorded(options, measure, max(tuning.FETCH_KS)) as judged:
         report = {"data": judged.as_dict(), "measure": judged.measure, **_tune(judged)}
     if out and not report["keep_default"]:
-        from recollect.evaluation.datasets import write_lines
-
         write_lines(out, _settings_lines(report))
         report["written"] = str(out)
     emit(as_json, report, partial(_print_tuning, report))
@@ -124,8 +119,6 @@ def tune(measure: str, out: Path | None, force: bool, as_json: bool, **options: 
 
 
 def _tune(judged: JudgedSets) -> dict[str, Any]:
-    from recollect.evaluation import tuning
-
     if judged.questions < tuning.FEWEST:
         verdict = f"keep the default: {judged.questions} questions are too few to tell (at least {tuning.FEWEST})"
         return {"tried": 0, "keep_default": True, "verdict": verdict}
@@ -231,12 +224,8 @@ def _settings_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def _toml(settings: Mapping[str, Any]) -> list[str]:
-    import tomlkit
-
     return [f"{name} = {tomlkit.item(value).as_string()}" for name, value in settings.items()]
 
 
 def _name(options: Mapping[str, Any]) -> str:
-    from recollect.evaluation.results import setting_label
-
     return setting_label({name: value for name, value in options.items() if name != "fetch_k"})

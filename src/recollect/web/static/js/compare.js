@@ -3,8 +3,8 @@
 import { controls } from "./controls.js";
 import { button, h, replace, svg } from "./dom.js";
 import { summary } from "./knobs.js";
+import { several } from "./moments.js";
 import { ranking } from "./ranking.js";
-import { plural } from "./words.js";
 
 /** The comparison: `element`, `update()`, `run()`, `stop()`. */
 export function comparison(view) {
@@ -89,8 +89,8 @@ function moved(rank, there) {
   if (there === undefined) return ["new", "new", "not in A"];
   const up = there - rank;
   if (up === 0) return ["same", "=", "at the same place in A"];
-  return up > 0 ? ["up", `▲${up}`, `${plural(up, "place")} higher than in A`]
-    : ["down", `▼${-up}`, `${plural(-up, "place")} lower than in A`];
+  return up > 0 ? ["up", `▲${up}`, `${several(up, "place")} higher than in A`]
+    : ["down", `▼${-up}`, `${several(-up, "place")} lower than in A`];
 }
 
 function inWords({ results: a }, { results: b }) {
@@ -103,7 +103,7 @@ function inWords({ results: a }, { results: b }) {
   const counts = [[still, "at the same place"], [both.length - still, "moved"], [a.length - both.length, "only in A"],
     [b.length - both.length, "only in B"]];
   const parts = counts.filter(([count]) => count).map(([count, words]) => `${count} ${words}`);
-  return `${plural(all, "record")}: ${parts.join(", ")}.`;
+  return `${several(all, "record")}: ${parts.join(", ")}.`;
 }
 
 /** A line from each record on the left to itself on the right. */

@@ -1,11 +1,12 @@
 // One ranking: it sends the query, ignores answers that come too late, and shows the results or the error.
 
 import { button, focused, h, replace } from "./dom.js";
+import { several } from "./moments.js";
 import { failure, mayPass } from "./notice.js";
 import { legend, resultList, traceLine } from "./results.js";
 import { recordHash } from "./recordtext.js";
 import { request } from "./state.js";
-import { number, plural } from "./words.js";
+import { number } from "./words.js";
 
 /** One ranking (`side` is one, a or b): `element`, `run()`, `stop()`, and the last `answer`. */
 export function ranking(view, side, { compact = false, label = "Results", blank, onAnswer = () => {} } = {}) {
@@ -42,7 +43,7 @@ export function ranking(view, side, { compact = false, label = "Results", blank,
     replace(place, content);
     for (const selector of unfolded) place.querySelector(selector)?.setAttribute("open", "");
     back();
-    if (!compact) live.textContent = answer ? plural(answer.results.length, "result") : "";
+    if (!compact) live.textContent = answer ? several(answer.results.length, "result") : "";
     onAnswer(answer);
   }
 
@@ -56,7 +57,7 @@ export function ranking(view, side, { compact = false, label = "Results", blank,
     if (!answer.results.length) return [traceLine(answer), nothing(view, answer.closest)];
     const names = [...new Set(answer.results.flatMap((result) => Object.keys(result.sources)))];
     const head = h("div", { class: "ranking-head" },
-      h(compact ? "span" : "h2", { class: "count" }, plural(answer.results.length, "result")), traceLine(answer),
+      h(compact ? "span" : "h2", { class: "count" }, several(answer.results.length, "result")), traceLine(answer),
       compact ? null : legend(names));
     return [head, resultList(answer, { compact, label })];
   }

@@ -3,6 +3,7 @@
 import { api, hasToken } from "./api.js";
 import { h, replace } from "./dom.js";
 import { rendered } from "./markdown.js";
+import { errorText } from "./notice.js";
 import { recordHash, recordPath } from "./recordtext.js";
 import { related } from "./related.js";
 import { placeOf, titleOf } from "./words.js";
@@ -74,7 +75,7 @@ export async function note(app, record, matched = []) {
         unreadable: "The file cannot be read now; this is what was indexed." }[freshness] ?? freshness) : null;
     return [old, h("div", { class: "record-text prose", dir: "auto" }, rendered(nodes, { lines, matched, image }))];
   } catch (error) {
-    return h("p", { class: "note" }, [error.message, error.hint].filter(Boolean).join(" "));
+    return h("p", { class: "note" }, errorText(error));
   }
 }
 

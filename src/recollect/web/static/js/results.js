@@ -1,9 +1,10 @@
 // One result: its rank, its text, where it is from, and what each source contributed to its score.
 
 import { h } from "./dom.js";
+import { several, took } from "./moments.js";
 import { recordHash } from "./recordtext.js";
 import {
-  age, clip, isMarkdown, marked, milliseconds, number, placeOf, plain, plural, sourceClass, timeOf, titleOf, unmarked,
+  age, clip, isMarkdown, marked, number, placeOf, plain, sourceClass, timeOf, titleOf, unmarked,
 } from "./words.js";
 
 /** The list of an answer's results. `compact` leaves out what two columns have no room for. */
@@ -50,7 +51,7 @@ function further(passages, matched) {
     } else joined.push({ first, last, parts: [passage] });
   }
   return h("details", { class: "passages" },
-    h("summary", null, `and ${plural(passages.length, "more passage")}`),
+    h("summary", null, `and ${several(passages.length, "more passage")}`),
     h("ul", null, joined.map(({ first, last, parts }) => h("li", null,
       h("span", { class: "lines mono" }, placesOf(parts) || (last ? `lines ${first}–${last}` : "")),
       parts.map((passage) => h("a", { class: "passage", href: recordHash(passage.id), dir: "auto" },
@@ -151,10 +152,10 @@ export function traceLine(answer) {
   const { trace } = answer;
   const counts = trace.sources.map((source) =>
     source.status === "ok" ? `${source.name} ${source.hits}` : `${source.name} ${source.status}`);
-  const parts = [milliseconds(trace.took_ms), counts.join(" · ")];
+  const parts = [took(trace.took_ms), counts.join(" · ")];
   if (trace.favours) parts.push(`favours ${trace.favours}`);
   if (trace.also_searched?.length) parts.push(`also searched: ${trace.also_searched.join(", ")}`);
-  if (trace.warnings.length) parts.push(plural(trace.warnings.length, "warning"));
+  if (trace.warnings.length) parts.push(several(trace.warnings.length, "warning"));
   if (trace.abstained) parts.push("abstained");
   const loud = trace.warnings.length || trace.abstained || trace.sources.some((source) => source.status !== "ok");
   return h("details", { class: loud ? "trace loud" : "trace" }, h("summary", null, parts.join("  ·  ")), traced(trace));
@@ -163,7 +164,7 @@ export function traceLine(answer) {
 function traced(trace) {
   const sources = trace.sources.map((source) => h("tr", null,
     h("th", { scope: "row" }, source.name), h("td", null, source.status), h("td", { class: "figure" }, source.hits),
-    h("td", { class: "figure" }, milliseconds(source.took_ms)),
+    h("td", { class: "figure" }, took(source.took_ms)),
     h("td", null, source.reason ?? (source.trust === undefined ? "" : `trust ${number(source.trust)}`))));
   const dropped = counted(trace.filtered);
   const behind = counted(trace.lag);

@@ -90,14 +90,6 @@ export function number(value, places = 2) {
   return Math.abs(value) < 0.1 && value !== 0 ? value.toPrecision(3) : value.toFixed(places);
 }
 
-export function milliseconds(value) {
-  return value < 10 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`;
-}
-
-export function plural(count, word) {
-  return `${count} ${word}${count === 1 ? "" : "s"}`;
-}
-
 const OWN = ["keyword", "vector", "hyde"];
 
 /** The class that gives a source its colour; outside sources share three. */
