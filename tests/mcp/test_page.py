@@ -49,7 +49,7 @@ def test_client_settings_start_the_command():
 def test_documented_numbers_equal_the_code():
     """Limits, and the decay classes."""
     assert f"{shapes.BRIEF_CHARACTERS:,} characters" in PAGE
-    assert f"reads {shapes.READ_CHARACTERS:,} at once" in PAGE
+    assert f"reads {shapes.READ_CHARACTERS:,} characters at once" in PAGE
     assert f"({RECALL_TOKENS} by default)" in PAGE
     assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE
     assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
