@@ -118,7 +118,7 @@ def test_field_beside_or_is_named_in_the_note() -> None:
     """Both fields hold, as without OR."""
     parsed = parse("tag:work OR tag:ops plan")
     assert [part.value for part in parsed.parts if part.kind == "field"] == ["work", "ops"]
-    assert parsed.notes == ("OR is plain text: tag:work cannot be joined; write it beside the other words",)
+    assert parsed.notes == ("OR is plain text: tag:work cannot be joined; a record must match every field",)
 
 
 @given(

@@ -275,7 +275,8 @@ def _wording(part: QueryPart, join: str) -> _Wording:
     if part.kind == "field" and join == "NOT":
         raise _NotJoined(join, NO_EXCLUDED_FIELD)
     if part.kind in ("field", "prefix"):
-        raise _NotJoined(join, f"{part.raw} cannot be joined; write it beside the other words")
+        instead = "a record must match every field" if part.kind == "field" else "write it beside the other words"
+        raise _NotJoined(join, f"{part.raw} cannot be joined; {instead}")
     value = part.value.strip(".,;:!?'’[]{}<>") if part.kind == "text" else part.value
     if not re.search(_PIECE, value):
         raise _NotJoined(join, f"there is no word in {part.raw}")
