@@ -121,7 +121,7 @@ def test_search_flags_apply(run, kept):
 
 
 def test_budget_out_of_bounds_is_a_usage_error(run):
-    """With the bounds in the hint."""
+    """With the bounds in the message."""
     ran = run("recall", "key", "--tokens", "5", "--json")
     assert (ran.code, ran.error["code"]) == (2, "usage")
-    assert "from 200" in ran.error["hint"]
+    assert "from 200" in ran.error["message"]
