@@ -207,6 +207,7 @@ def test_further_passages_of_a_file_can_be_opened(visit):
     more.locator("summary").click()
     assert more.locator(".passage").count() == 2
     assert re.search(r"lines \d+–\d+", more.locator("li").first.inner_text())
+    assert "##" not in more.inner_text(), "passages are shown without the marks of Markdown, like the result"
     more.locator(".passage").first.click()
     page.wait_for_url("**/#/record/*")
 
@@ -225,6 +226,21 @@ def test_trace_is_one_line_that_opens(visit):
     assert re.match(r"[\d.]+ ms\s+·\s+keyword \d+ · vector \d+", line.inner_text())
     line.click()
     assert "limit 10" in page.locator(".trace-body").inner_text()
+
+
+def test_thousands_in_the_trace_have_a_comma(visit):
+    """Wherever a count of the search itself is shown."""
+    page = visit()
+    made = """async () => {
+        const source = { name: "vector", status: "ok", hits: 1000, took_ms: 4.66 };
+        const trace = { took_ms: 20, sources: [source], warnings: [], stages: [{ name: "files", in: 1001, out: 1001 }],
+          filtered: { duplicate: 1500 }, lag: { vectors: 2000 } };
+        return (await import('/static/js/results.js')).traceLine({ trace }).textContent; }"""
+    line = page.evaluate(made)
+    assert [
+        count for count in ("vector 1,000", "files 1,001", "duplicate 1,500", "vectors 2,000") if count not in line
+    ] == []
+    assert "1000" not in line
 
 
 def test_changing_the_method_changes_ranking_and_address(visit):
@@ -355,6 +371,20 @@ def test_rows_of_a_table_are_told_apart_in_a_snippet(visit):
     for text in ("| a | b |\n|---|:-:|\n| 1 | 2 |", "| a | b | | --- | --- | | 1 | 2 |"):
         assert page.evaluate(unmarked, text).strip() == "• a · b • 1 · 2"
     assert page.evaluate(unmarked, "no | table") == "no · table"
+
+
+def test_snippet_loses_marks_but_no_words_or_numbers(visit):
+    """A year at the end of a sentence, a plus and a minus stay; fences and the brackets of links are removed."""
+    page = visit("#/search?q=pool")
+    for text, words in (
+        ("the earthquake of 1755. You can walk", "the earthquake of 1755. You can walk"),
+        ("0.3 of s / (1 + s) and 5 - 3", "0.3 of s / (1 + s) and 5 - 3"),
+        ("Again: - the museum. * Tram 28", "Again: • the museum. • Tram 28"),
+        ("By hand: ```console $ make all ``` Then", "By hand: $ make all Then"),
+        ("See [[table]] and [[notes/costs|the costs]].", "See table and the costs."),
+    ):
+        shown = page.evaluate("async text => (await import('/static/js/words.js')).unmarked(text)", text)
+        assert " ".join(shown.split()) == words
 
 
 def test_headings_of_one_level_stay_equal_in_a_note(visit):
