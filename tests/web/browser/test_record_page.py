@@ -219,6 +219,23 @@ def test_similar_records_are_shown_while_writing_and_can_be_superseded(visit, ad
     assert "superseded_by" not in ask("GET", f"/v1/records/{old['id']}")
 
 
+def test_unrelated_records_are_not_offered_while_writing(visit, add):
+    """Only a record that probably says the same is listed, not whatever is nearest."""
+    add("The ferry to Helgoland leaves at nine.")
+    page = visit("#/add")
+    page.get_by_label("Text").fill("The ferry to Helgoland leaves at ten.")
+    page.locator(".near-row", has_text="at nine").wait_for()
+    page.get_by_label("Text").fill("Xyzzyx qvqvqv jkjkjk zzzz.")
+    page.locator(".near-row").first.wait_for(state="detached")
+
+
+def test_newest_records_are_listed_without_marks(visit, add, ask):
+    """The list beside the form shows the words of Markdown, as results do."""
+    stored = add("## Tides\n\n**High** water at `noon`.", title="Tides")
+    assert visit("#/add").locator(".recent-text").first.inner_text() == "Tides High water at noon."
+    ask("DELETE", f"/v1/records/{stored['id']}")
+
+
 @pytest.mark.ci
 def test_record_without_similar_notes_says_so(visit, add):
     """A record that is like no other one lists none."""
