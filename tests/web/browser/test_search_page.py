@@ -471,6 +471,33 @@ def test_filters_narrow_the_answer(visit):
     assert titles(page) == every
 
 
+def test_many_tags_are_not_counted(visit):
+    """The server names 500 tags at most, so that their number would not be that of the store."""
+    tags = [f"tag{number}" for number in range(500)]
+    page = visit()
+    page.route("**/v1/facets*", lambda route: route.fulfill(json={"tags": tags}))
+    page.reload()
+    page.get_by_role("button", name="Filters").click()
+    assert page.get_by_label("Another of Tags").get_attribute("placeholder") == "another…"
+
+
+def test_hebrew_is_aligned_to_the_right(visit):
+    """The words of the query, the name of a result and its text begin at the same side."""
+    page = visit()
+    texts = {"title": "מפתח רזרבי", "snippet": "המפתח נמצא מתחת לעציץ הכחול"}
+
+    def answer(route):
+        document = route.fetch().json()
+        document["results"] = [{**one, **texts} for one in document["results"]]
+        route.fulfill(json=document)
+
+    page.route("**/v1/search", answer)
+    ask(page, "פתח pool")
+    right = "name => document.querySelector(name).getBoundingClientRect().right"
+    assert page.evaluate(right, ".result-title") == page.evaluate(right, ".result-head h3")
+    assert page.evaluate("getComputedStyle(document.getElementById('q')).direction") == "rtl"
+
+
 def test_owner_can_search_scopes(visit):
     """A user's record is found only if that user or every scope is selected."""
     page = visit("#/search?q=coffee+black")

@@ -22,14 +22,14 @@ function divider(likely) {
 
 function item(result, { matched, compact, answered }) {
   const kind = result.title ? "result-title" : "result-title untitled";
-  const title = h("a", { class: kind, href: recordHash(result.id), dir: "auto" }, marked(titleOf(result), matched));
+  const title = h("a", { class: kind, href: recordHash(result.id) }, marked(titleOf(result), matched));
   const shown = ({ snippet, text, title }) => inWords(plain((snippet || text || title).slice(0, LONGEST)), result);
   const snippet = shown(result);
   const same = !result.title && titleOf(result).startsWith(snippet.trim().replace(/\s*…$/, ""));
   return h("li", { class: "result", dataset: { id: result.id, rank: result.rank } },
     h("span", { class: "rank" }, h("span", { class: "hidden" }, "Rank "), result.rank),
     h("div", { class: "result-body" },
-      h("div", { class: "result-head" }, h("h3", null, title), h("span", { class: "move" })),
+      h("div", { class: "result-head" }, h("h3", { dir: "auto" }, title), h("span", { class: "move" })),
       same ? null : h("p", { class: "snippet", dir: "auto" }, marked(snippet, matched)),
       h("div", { class: "result-facts" }, where(result), compact ? null : chips(result),
         result.moved ? h("span", { class: "moved" }, result.moved) : null),
