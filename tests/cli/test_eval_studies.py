@@ -1,5 +1,6 @@
 import json
 import random
+import re
 
 import pytest
 
@@ -53,6 +54,7 @@ def test_sweep_prints_a_table_a_plot_a_knee_and_a_certificate(run, small):
     ran = run("eval", "sweep", small, "--fetch-k", "5,50,100", "--k", "1,60", "--fusion", "rrf,weighted")
     assert ran.code == 0, ran.err
     assert "rrf k=60  50       0." in ran.out
+    assert re.search(r"rrf k=60  50 .*\d\.\d %\n", ran.out), "a space before the sign, as everywhere"
     assert "knee at" in ran.out
     assert any(block in ran.out for block in tune.BLOCKS)
     assert "A shorter answer began the longer one in all" in " ".join(ran.out.split())
@@ -256,7 +258,7 @@ def test_set_biased_to_words_is_reported(run, tmp_path):
 
     assert bias(tmp_path) == ""
     for made, words in (
-        ({"leakage": [{"kind": "all", "leaking": 0.9}]}, "favour keyword search"),
+        ({"leakage": [{"kind": "all", "leaking": 0.9}]}, "90 % of these questions"),
         ({"leakage": [{"kind": "all", "leaking": 0.2}]}, ""),
         ({"leakage": [{"kind": "all", "leaking": 0.2}], "masked": True}, "favours vector search"),
         ([], ""),

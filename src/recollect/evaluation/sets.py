@@ -382,5 +382,5 @@ def bias(folder: Path) -> str:
         return ""
     if manifest.get("masked"):
         return "this set was made without the words of its answers: it favours vector search"
-    share = f"{leaking:.0%} of these questions share most of their words with their answer"
+    share = f"{100 * leaking:.0f} % of these questions share most of their words with their answer"
     return f"{share}: they favour keyword search" if leaking > MOST else ""

@@ -39,6 +39,7 @@ def site(home):
     (home / "harbour").mkdir()
     gone, long = home / "harbour" / "gone.md", home / "harbour" / "long.md"
     gone.write_text("# Gone\n\nThe lighthouse was sold.\n")
+    (home / "harbour" / "quay.md").write_text("The quay was built twice.\n")
     rows = [*(f"Berth {number} is dredged." for number in range(1, 90)), "", "# Pilot", "", LINE, "", "# After", ""]
     long.write_text("\n".join([*rows, *(f"Row {number} of the tide table." for number in range(90))]))
     shutil.copy(HERONS, home / "harbour" / "herons.pdf")
@@ -218,6 +219,23 @@ def test_similar_records_are_shown_while_writing_and_can_be_superseded(visit, ad
     assert "superseded_by" not in ask("GET", f"/v1/records/{old['id']}")
 
 
+def test_unrelated_records_are_not_offered_while_writing(visit, add):
+    """Only a record that probably says the same is listed, not whatever is nearest."""
+    add("The ferry to Helgoland leaves at nine.")
+    page = visit("#/add")
+    page.get_by_label("Text").fill("The ferry to Helgoland leaves at ten.")
+    page.locator(".near-row", has_text="at nine").wait_for()
+    page.get_by_label("Text").fill("Xyzzyx qvqvqv jkjkjk zzzz.")
+    page.locator(".near-row").first.wait_for(state="detached")
+
+
+def test_newest_records_are_listed_without_marks(visit, add, ask):
+    """The list beside the form shows the words of Markdown, as results do."""
+    stored = add("## Tides\n\n**High** water at `noon`.", title="Tides")
+    assert visit("#/add").locator(".recent-text").first.inner_text() == "Tides High water at noon."
+    ask("DELETE", f"/v1/records/{stored['id']}")
+
+
 @pytest.mark.ci
 def test_record_without_similar_notes_says_so(visit, add):
     """A record that is like no other one lists none."""
@@ -345,6 +363,29 @@ def test_changed_or_missing_file_is_reported(read, find, words, told):
     page = read(find(words))
     page.locator(".note", has_text=told).wait_for()
     assert page.locator(".record-text").inner_text()
+
+
+def test_chunk_of_one_line_names_that_line(visit, read, find):
+    """A range of lines is written only where there is more than one."""
+    quay = find("The quay was built twice.")
+    assert "quay.md, line 1\n" in read(quay).locator("#about-title + dl").inner_text()
+    page = visit("#/search?q=quay+built+twice")
+    assert page.locator(".result .place").first.inner_text().endswith("quay.md:1")
+
+
+def test_table_in_a_note_keeps_its_words_whole_on_a_phone(read, add, ask):
+    """A table that is too wide is scrolled; its short words are not broken into letters."""
+    row = "| pilotage | " + " | ".join(f"`column_number_{number}`" for number in range(9)) + " |"
+    fact = add("\n".join((row, "|---" * 10 + "|", row)))["change"]
+    page = read(fact, width=PHONE)
+    page.locator(".prose td").first.wait_for()
+    lines = """() => [...document.querySelectorAll('.prose :is(th, td)')].map(cell => {
+        const words = document.createRange();
+        words.selectNodeContents(cell);
+        return new Set([...words.getClientRects()].map(({ top, height }) => Math.round(top + height / 2))).size; })"""
+    assert set(page.evaluate(lines)) == {1}
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE
+    ask("DELETE", f"/v1/records/{fact['id']}")
 
 
 def test_unknown_id_is_explained(visit):

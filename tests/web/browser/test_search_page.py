@@ -207,6 +207,7 @@ def test_further_passages_of_a_file_can_be_opened(visit):
     more.locator("summary").click()
     assert more.locator(".passage").count() == 2
     assert re.search(r"lines \d+–\d+", more.locator("li").first.inner_text())
+    assert "##" not in more.inner_text(), "passages are shown without the marks of Markdown, like the result"
     more.locator(".passage").first.click()
     page.wait_for_url("**/#/record/*")
 
@@ -225,6 +226,21 @@ def test_trace_is_one_line_that_opens(visit):
     assert re.match(r"[\d.]+ ms\s+·\s+keyword \d+ · vector \d+", line.inner_text())
     line.click()
     assert "limit 10" in page.locator(".trace-body").inner_text()
+
+
+def test_thousands_in_the_trace_have_a_comma(visit):
+    """Wherever a count of the search itself is shown."""
+    page = visit()
+    made = """async () => {
+        const source = { name: "vector", status: "ok", hits: 1000, took_ms: 4.66 };
+        const trace = { took_ms: 20, sources: [source], warnings: [], stages: [{ name: "files", in: 1001, out: 1001 }],
+          filtered: { duplicate: 1500 }, lag: { vectors: 2000 } };
+        return (await import('/static/js/results.js')).traceLine({ trace }).textContent; }"""
+    line = page.evaluate(made)
+    assert [
+        count for count in ("vector 1,000", "files 1,001", "duplicate 1,500", "vectors 2,000") if count not in line
+    ] == []
+    assert "1000" not in line
 
 
 def test_changing_the_method_changes_ranking_and_address(visit):
@@ -357,6 +373,20 @@ def test_rows_of_a_table_are_told_apart_in_a_snippet(visit):
     assert page.evaluate(unmarked, "no | table") == "no · table"
 
 
+def test_snippet_loses_marks_but_no_words_or_numbers(visit):
+    """A year at the end of a sentence, a plus and a minus stay; fences and the brackets of links are removed."""
+    page = visit("#/search?q=pool")
+    for text, words in (
+        ("the earthquake of 1755. You can walk", "the earthquake of 1755. You can walk"),
+        ("0.3 of s / (1 + s) and 5 - 3", "0.3 of s / (1 + s) and 5 - 3"),
+        ("Again: - the museum. * Tram 28", "Again: • the museum. • Tram 28"),
+        ("By hand: ```console $ make all ``` Then", "By hand: $ make all Then"),
+        ("See [[table]] and [[notes/costs|the costs]].", "See table and the costs."),
+    ):
+        shown = page.evaluate("async text => (await import('/static/js/words.js')).unmarked(text)", text)
+        assert " ".join(shown.split()) == words
+
+
 def test_headings_of_one_level_stay_equal_in_a_note(visit):
     """Three sections of one note have headings of the same level, below that of the note."""
     page = visit("#/search?q=rookery", width=1300)
@@ -439,6 +469,33 @@ def test_filters_narrow_the_answer(visit):
     page.get_by_role("button", name="Clear all").click()
     shown(page)
     assert titles(page) == every
+
+
+def test_many_tags_are_not_counted(visit):
+    """The server names 500 tags at most, so that their number would not be that of the store."""
+    tags = [f"tag{number}" for number in range(500)]
+    page = visit()
+    page.route("**/v1/facets*", lambda route: route.fulfill(json={"tags": tags}))
+    page.reload()
+    page.get_by_role("button", name="Filters").click()
+    assert page.get_by_label("Another of Tags").get_attribute("placeholder") == "another…"
+
+
+def test_hebrew_is_aligned_to_the_right(visit):
+    """The words of the query, the name of a result and its text begin at the same side."""
+    page = visit()
+    texts = {"title": "מפתח רזרבי", "snippet": "המפתח נמצא מתחת לעציץ הכחול"}
+
+    def answer(route):
+        document = route.fetch().json()
+        document["results"] = [{**one, **texts} for one in document["results"]]
+        route.fulfill(json=document)
+
+    page.route("**/v1/search", answer)
+    ask(page, "פתח pool")
+    right = "name => document.querySelector(name).getBoundingClientRect().right"
+    assert page.evaluate(right, ".result-title") == page.evaluate(right, ".result-head h3")
+    assert page.evaluate("getComputedStyle(document.getElementById('q')).direction") == "rtl"
 
 
 def test_owner_can_search_scopes(visit):

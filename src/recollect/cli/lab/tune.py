@@ -140,7 +140,7 @@ def _tune(judged: JudgedSets) -> dict[str, Any]:
 
 def _print_sweep(report: Mapping[str, Any]) -> None:
     measure, data = report["measure"], report["data"]
-    changed = {str(one["to"]): f"{one['share']:.1%}" for one in report["churn"] if one["along"] == "fetch_k"}
+    changed = {str(one["to"]): f"{100 * one['share']:.1f} %" for one in report["churn"] if one["along"] == "fetch_k"}
     rows = [
         (_name(row["options"]), str(row["options"]["fetch_k"]), interval(row), changed.get(str(row["options"]), ""))
         for row in report["rows"]
@@ -154,7 +154,7 @@ def _print_sweep(report: Mapping[str, Any]) -> None:
         if one["along"] == "settings":
             shares.setdefault((_name(one["from"]), _name(one["to"])), []).append(one["share"])
     if shares:
-        steps = [(*pair, f"{fmean(values):.1%}") for pair, values in shares.items()]
+        steps = [(*pair, f"{100 * fmean(values):.1f} %") for pair, values in shares.items()]
         print_table([("from", "to", "top 10 changed"), *steps])
         echo()
     print_findings(report)

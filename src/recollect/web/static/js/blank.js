@@ -35,7 +35,7 @@ function entry(record) {
 /** One line that stores a fact. */
 function quickAdd(app) {
   if (app.settings.caller.read_only) return null;
-  const field = h("input", { type: "text", name: "fact", "aria-label": "Remember a fact", autocomplete: "off",
+  const field = h("input", { type: "text", name: "fact", dir: "auto", "aria-label": "Remember a fact", autocomplete: "off",
     placeholder: "Remember something: Anneke has the spare key" });
   const store = async (event) => {
     event.preventDefault();

@@ -50,8 +50,8 @@ export function watchNear(area, app, scope) {
     const body = { query: text.slice(0, MOST_ASKED), limit: 3, kind: "fact" };
     if (Object.keys(scope()).length) body.scope = scope();
     try {
-      const { results } = await app.api.post("/v1/search", body, { signal: asked.signal });
-      const similar = results.filter((one) => one.in_keyword || one.in_semantic);
+      const { results, likely } = await app.api.post("/v1/search", body, { signal: asked.signal });
+      const similar = results.slice(0, likely);
       status.textContent = similar.length ? `${several(similar.length, "record")} near to this` : "";
       replace(list, similar.length ? near(similar, choose) : null);
     } catch {

@@ -6,6 +6,7 @@ import { fields } from "./fields.js";
 import { relative } from "./moments.js";
 import { errorText } from "./notice.js";
 import { nameOf, recordHash, recordPath, recordText } from "./recordtext.js";
+import { inWords } from "./words.js";
 
 const EDITABLE = ["text", "title", "category", "tags", "importance", "decay"];
 const NEW = [...EDITABLE, "expires"];
@@ -70,7 +71,7 @@ function recent(app) {
 function row(record) {
   return h("li", { class: "recent-row" },
     h("a", { href: recordHash(record.id), dir: "auto" }, nameOf(record, 120)),
-    record.title ? h("p", { class: "recent-text", dir: "auto" }, nameOf({ text: record.text }, 160)) : null,
+    record.title ? h("p", { class: "recent-text", dir: "auto" }, inWords(nameOf({ text: record.text }, 160), record)) : null,
     h("p", { class: "recent-about quiet" },
       h("span", null, record.kind === "chunk" ? "part of a file" : record.kind),
       record.category ? h("bdi", null, record.category) : null,

@@ -110,7 +110,7 @@ const makers = { // kind → the name and the element of a filter, and what show
 };
 
 function adder(name, label, choices, add) {
-  const field = h("input", { type: "text", list: `more-${name}`, placeholder: `one of ${choices.length}…`,
+  const field = h("input", { type: "text", list: `more-${name}`, placeholder: "another…",
     "aria-label": `Another of ${label}`, on: { change: () => {
       if (field.value.trim()) add(field.value.trim());
       field.value = "";

@@ -10,7 +10,7 @@ import { note, opener, reveal } from "./reading.js";
 import { nameOf, readable, recordHash, recordPath, recordText } from "./recordtext.js";
 import { related } from "./related.js";
 import { timeline } from "./timeline.js";
-import { isMarkdown } from "./words.js";
+import { isMarkdown, linesOf } from "./words.js";
 
 const UNDONE = {
   add: "The new record is removed.",
@@ -98,7 +98,7 @@ function expired(record) {
 /** Category, tags, scope, weight, times and source; what is not set is left out. */
 function details(record) {
   const scope = Object.entries(record.scope ?? {});
-  const lines = record.lines ? `, lines ${record.lines.join("–")}` : "";
+  const lines = record.lines ? `, ${linesOf(record.lines)}` : "";
   const rows = [
     ["Category", record.category && h("bdi", null, record.category)],
     ["Tags", record.tags?.length
@@ -255,8 +255,7 @@ function listing(file) {
   const rows = file.text.split(/\r\n|\r|\n/);
   if (rows.at(-1) === "") rows.pop();
   const shownLast = file.first_line + rows.length - 1;
-  const own = first === last ? `line ${first}` : `lines ${first}–${last}`;
-  const words = `Lines ${file.first_line}–${shownLast} of ${file.total_lines}; the chunk is ${own}.`;
+  const words = `Lines ${file.first_line}–${shownLast} of ${file.total_lines}; the chunk is ${linesOf(file.lines)}.`;
   const label = `${file.path}, lines ${file.first_line} to ${shownLast}`;
   const code = h("div", { class: "code", tabindex: "0", role: "region", "aria-label": label },
     h("ol", { class: "code-lines", start: file.first_line },

@@ -1,10 +1,10 @@
 // One result: its rank, its text, where it is from, and what each source contributed to its score.
 
 import { h } from "./dom.js";
-import { several, took } from "./moments.js";
+import { count, several, took } from "./moments.js";
 import { recordHash } from "./recordtext.js";
 import {
-  age, clip, isMarkdown, marked, number, placeOf, plain, sourceClass, timeOf, titleOf, unmarked,
+  age, clip, inWords, linesOf, marked, number, placeOf, plain, sourceClass, timeOf, titleOf,
 } from "./words.js";
 
 /** The list of an answer's results. `compact` leaves out what two columns have no room for. */
@@ -22,25 +22,26 @@ function divider(likely) {
 
 function item(result, { matched, compact, answered }) {
   const kind = result.title ? "result-title" : "result-title untitled";
-  const title = h("a", { class: kind, href: recordHash(result.id), dir: "auto" }, marked(titleOf(result), matched));
-  const shown = plain((result.snippet || result.text).slice(0, 600));
-  const snippet = isMarkdown(result) ? unmarked(shown) : shown;
+  const title = h("a", { class: kind, href: recordHash(result.id) }, marked(titleOf(result), matched));
+  const shown = ({ snippet, text, title }) => inWords(plain((snippet || text || title).slice(0, LONGEST)), result);
+  const snippet = shown(result);
   const same = !result.title && titleOf(result).startsWith(snippet.trim().replace(/\s*…$/, ""));
   return h("li", { class: "result", dataset: { id: result.id, rank: result.rank } },
     h("span", { class: "rank" }, h("span", { class: "hidden" }, "Rank "), result.rank),
     h("div", { class: "result-body" },
-      h("div", { class: "result-head" }, h("h3", null, title), h("span", { class: "move" })),
+      h("div", { class: "result-head" }, h("h3", { dir: "auto" }, title), h("span", { class: "move" })),
       same ? null : h("p", { class: "snippet", dir: "auto" }, marked(snippet, matched)),
       h("div", { class: "result-facts" }, where(result), compact ? null : chips(result),
         result.moved ? h("span", { class: "moved" }, result.moved) : null),
-      result.passages ? further(result.passages, matched) : null,
+      result.passages ? further(result.passages, matched, shown) : null,
       h("div", { class: "result-scores" }, bar(result), places(result, answered), compact ? null : arithmetic(result))));
 }
 
+const LONGEST = 600;
 const ADJOINING = 2; // lines from the end of a passage to the next one, with a blank line between them
 
 /** The further passages of a file, folded, in the order of the file; those that adjoin are one. */
-function further(passages, matched) {
+function further(passages, matched, shown) {
   const joined = [];
   for (const passage of [...passages].sort((one, other) => firstLine(one) - firstLine(other))) {
     const [first, last] = passage.lines ?? [0, 0];
@@ -53,9 +54,9 @@ function further(passages, matched) {
   return h("details", { class: "passages" },
     h("summary", null, `and ${several(passages.length, "more passage")}`),
     h("ul", null, joined.map(({ first, last, parts }) => h("li", null,
-      h("span", { class: "lines mono" }, placesOf(parts) || (last ? `lines ${first}–${last}` : "")),
+      h("span", { class: "lines mono" }, placesOf(parts) || (last ? linesOf([first, last]) : "")),
       parts.map((passage) => h("a", { class: "passage", href: recordHash(passage.id), dir: "auto" },
-        marked(plain((passage.snippet || passage.title).slice(0, 600)), matched)))))));
+        marked(shown(passage), matched)))))));
 }
 
 /** The pages, slides or messages of adjoining passages, each once. */
@@ -151,7 +152,7 @@ function row(name, value, note) {
 export function traceLine(answer) {
   const { trace } = answer;
   const counts = trace.sources.map((source) =>
-    source.status === "ok" ? `${source.name} ${source.hits}` : `${source.name} ${source.status}`);
+    source.status === "ok" ? `${source.name} ${count(source.hits)}` : `${source.name} ${source.status}`);
   const parts = [took(trace.took_ms), counts.join(" · ")];
   if (trace.favours) parts.push(`favours ${trace.favours}`);
   if (trace.also_searched?.length) parts.push(`also searched: ${trace.also_searched.join(", ")}`);
@@ -163,7 +164,7 @@ export function traceLine(answer) {
 
 function traced(trace) {
   const sources = trace.sources.map((source) => h("tr", null,
-    h("th", { scope: "row" }, source.name), h("td", null, source.status), h("td", { class: "figure" }, source.hits),
+    h("th", { scope: "row" }, source.name), h("td", null, source.status), h("td", { class: "figure" }, count(source.hits)),
     h("td", { class: "figure" }, took(source.took_ms)),
     h("td", null, source.reason ?? (source.trust === undefined ? "" : `trust ${number(source.trust)}`))));
   const dropped = counted(trace.filtered);
@@ -174,13 +175,13 @@ function traced(trace) {
     h("table", null, h("thead", null, h("tr", null, ["source", "status", "hits", "took", ""].map((head) =>
       head ? h("th", { scope: "col" }, head) : h("td")))), h("tbody", null, sources)),
     h("p", { class: "stages" }, trace.stages.map((stage, at) => [at ? " → " : "",
-      h("span", { class: stage.in === stage.out ? "" : "cut" }, `${stage.name} ${stage.out}`)])),
+      h("span", { class: stage.in === stage.out ? "" : "cut" }, `${stage.name} ${count(stage.out)}`)])),
     dropped.length ? h("p", null, `Removed: ${dropped.join(", ")}`) : null,
     behind.length ? h("p", null, `Not yet indexed: ${behind.join(", ")}`) : null);
 }
 
 function counted(counts) {
-  return Object.entries(counts ?? {}).filter(([, count]) => count).map(([what, count]) => `${what} ${count}`);
+  return Object.entries(counts ?? {}).filter(([, many]) => many).map(([what, many]) => `${what} ${count(many)}`);
 }
 
 /** What the colours of the bars mean. */

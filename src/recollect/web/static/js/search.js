@@ -25,8 +25,8 @@ export async function show(root, params, app) {
   let written = 0;
   let stage = null;
 
-  const field = h("input", { type: "search", id: "q", name: "q", autocomplete: "off", spellcheck: "false",
-    enterkeyhint: "search", placeholder: "Search your memory", value: view.state.q,
+  const field = h("input", { type: "search", id: "q", name: "q", dir: "auto", autocomplete: "off",
+    spellcheck: "false", enterkeyhint: "search", placeholder: "Search your memory", value: view.state.q,
     on: { input: () => change(() => (view.state.q = field.value), { wait: true }), keydown: fieldKey } });
   const form = h("form", { class: "ask", role: "search", on: { submit: (event) => event.preventDefault() } },
     h("label", { class: "hidden", for: "q" }, "Search"), field, h("kbd", { "aria-hidden": "true" }, "/"));

@@ -34,8 +34,10 @@ export function plain(text) {
 /** A snippet of Markdown in plain words: its marks are for the whole note, where they are rendered. */
 export function unmarked(text) {
   return text
+    .replace(/(^|\s)(?:`{3,}|~{3,})[\w+-]*(?=\s|$)/g, "$1") // a fence, with the language of its code
     .replace(/(^|\s)#{1,6}\s+/g, "$1")
-    .replace(/(^|\s)(?:[-*+]|\d+[.)])\s+(?=\S)/g, "$1• ")
+    .replace(/(^|[.:;!?…]\s+)[-*+]\s+(?=\S)/g, "$1• ") // elsewhere it may be a minus or a plus
+    .replace(/!?\[\[(?:[^\][|]*\|)?([^\][|]*)\]\]/g, "$1")
     .replace(/!?\[([^\]]*)\]\([^)\s]*\)/g, "$1")
     .replace(/(\*\*|__|~~|`+)(\S(?:.*?\S)?)\1/g, "$2")
     .replace(/(^|[\s(])[*_](\S(?:.*?\S)?)[*_](?=[\s).,;:!?]|$)/g, "$1$2")
@@ -43,6 +45,11 @@ export function unmarked(text) {
     .replace(/^\s*\|\s+|\s*\|\s+\|\s*/g, " • ") // a row begins, as on the terminal
     .replace(/\s+\|\s*$/, "")
     .replace(/\s*\|\s*/g, " · ");
+}
+
+/** Part of a record's text; of Markdown, without its marks. */
+export function inWords(text, record) {
+  return isMarkdown(record) ? unmarked(text) : text;
 }
 
 /** Whether a record's text is Markdown: a fact, or part of a Markdown file or a document. */
@@ -64,7 +71,12 @@ export function placeOf(record) {
   const parts = record.path.split(/[\\/]/);
   const short = parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : record.path;
   if (record.place) return `${short}, ${record.place}`;
-  return record.lines ? `${short}:${record.lines[0]}–${record.lines[1]}` : short;
+  return record.lines ? `${short}:${[...new Set(record.lines)].join("–")}` : short;
+}
+
+/** "lines 3–7", or "line 3". */
+export function linesOf([first, last]) {
+  return first === last ? `line ${first}` : `lines ${first}–${last}`;
 }
 
 /** A name short enough for a chip. */
