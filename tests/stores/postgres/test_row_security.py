@@ -139,6 +139,14 @@ def test_changed_file_is_reported_to_its_scope(three: Three, tmp_path: Path) -> 
     assert three.service.store.within(BOB).files.states([str(note.resolve())]) == {}
 
 
+def test_text_that_another_scope_has_is_stored_with_its_vector(three: Three) -> None:
+    """It is known, so it is not embedded again."""
+    for memory, user in ((three.service.within(BOB), None), (three.service, "cleo")):
+        record = memory.add("heron city roof", user=user)
+        spaces = memory.store.within(record.scope).spaces
+        assert spaces.open(spaces.active).coverage(Filter(scope=record.scope, kinds=("fact",)))[1] == 0
+
+
 def test_missing_vectors_are_counted_for_all(three: Three) -> None:
     """The best keyword hits get their vectors once, whoever searches; a stored vector is not computed again."""
     with Memory.open(three.owned, embedder="none", settings=Settings()) as owner:
