@@ -147,6 +147,19 @@ def test_text_that_another_scope_has_is_stored_with_its_vector(three: Three) -> 
         assert spaces.open(spaces.active).coverage(Filter(scope=record.scope, kinds=("fact",)))[1] == 0
 
 
+def test_contradicted_fact_of_a_scope_becomes_current_again(three: Three) -> None:
+    """Its vector is read in its own scope, whether Ada is named in the call or is the caller."""
+    old, new = "Ada's dentist is Dr. Marek in the Lindenstrasse.", "Ada's dentist is Dr. Marek in the Ringstrasse."
+    for view, user in ((lambda memory: memory, "ada"), (lambda memory: memory.within(BOB), None)):
+        for memory in map(view, (three.embedded, three.service)):
+            memory.closeness(memory.embeddings.serving())  # of a small model it is measured once
+            first, _, again = [
+                memory.add(text, user=user, created_at=f"2026-0{month}-01")
+                for month, text in enumerate((old, new, old), 1)
+            ]
+            assert memory.get(first.id, user=user).superseded_by == again.id != first.id
+
+
 def test_missing_vectors_are_counted_for_all(three: Three) -> None:
     """The best keyword hits get their vectors once, whoever searches; a stored vector is not computed again."""
     with Memory.open(three.owned, embedder="none", settings=Settings()) as owner:
