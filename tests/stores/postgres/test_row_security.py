@@ -17,6 +17,7 @@ from support.postgres import GRANTS
 
 from recollect import Memory, Scope
 from recollect.config import Settings
+from recollect.sample import NOTES
 from recollect.sources.matcher import ExternalRow, ResultMatcher
 from recollect.stores import records
 from recollect.stores.postgres import PostgresStore
@@ -137,6 +138,14 @@ def test_changed_file_is_reported_to_its_scope(three: Three, tmp_path: Path) -> 
     assert embedded == owner == service
     assert service == [["changed", "changed"], [{"files": 1, "vectors": 0}] * 2, "changed", True]
     assert three.service.store.within(BOB).files.states([str(note.resolve())]) == {}
+
+
+def test_files_of_the_present_rules_are_not_said_to_be_outdated(three: Three) -> None:
+    """A service sees no options of folders, but files."""
+    with Memory.open(three.owned, embedder="none", settings=Settings()) as owner:
+        owner.index(NOTES)
+    assert three.service.store.files.roots() == {str(NOTES): None}
+    assert "outdated_files" not in three.service.status()
 
 
 def test_text_that_another_scope_has_is_stored_with_its_vector(three: Three) -> None:
