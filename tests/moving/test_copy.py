@@ -52,7 +52,9 @@ def test_copy_exports_the_same_bytes(rich: Path, new_place: Name, new_file: Name
 
 
 def test_copy_answers_like_its_source(rich: Path, new_place: Name) -> None:
-    """The same records, order and scores, by words and by vectors, in every scope."""
+    """The same records, order and scores, by words and by vectors, in every scope; long chunks beside short facts."""
+    with Memory.open(rich, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many({"text": "walrus tide " + "reed " * 9 * number, "kind": "chunk"} for number in range(9))
     there = new_place()
     moving.copy(rich, there)
     with (

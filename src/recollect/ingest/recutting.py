@@ -35,9 +35,11 @@ def rules_after(roots: Mapping[str, Mapping[str, Any] | None], root: Path) -> in
 def outdated(files: Files) -> dict[str, int]:
     """The folders that older rules cut, each with how many files it has; files that changed since count, too.
 
-    A folder inside one of them is left out: `recut` of the outer one includes it.
+    A folder inside one of them is left out: `recut` of the outer one includes it. So is one whose options are not
+    known: row-level security shows them to nobody.
     """
-    old = {root for root, options in files.roots().items() if rules_of(options) < documents.RULES}
+    known = {root: options for root, options in files.roots().items() if options is not None}
+    old = {root for root, options in known.items() if rules_of(options) < documents.RULES}
     outermost = [root for root in sorted(old) if old.isdisjoint(map(str, Path(root).parents))]
     counts = {root: len(files.known(root)) for root in outermost}
     return {root: count for root, count in counts.items() if count}

@@ -121,11 +121,11 @@ def _index(
     for tags, roots in _by_tags(resolve_roots(paths, force=options.force), options.tags, before).items():
         tagged = replace(options, tags=tags)
         run = IndexRun(roots, store, tagged, report)
+        if not report.dry_run:  # before the files: of an interrupted run it must be known by which rules these were cut
+            store.records.apply([[_new_options(root, tagged, before) for root in roots]])
         for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
             if not report.dry_run:
                 _apply(store, [step for step in batch if step.path not in refused], refused)
-        if not report.dry_run:
-            store.records.apply([[_new_options(root, tagged, before) for root in roots]])
     for path, reason in refused.items():
         report.fail(path, reason)
 

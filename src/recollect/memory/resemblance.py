@@ -43,7 +43,8 @@ def resembling(memory: Writer, record: Record, *, for_model: bool = False) -> Re
     if record.kind != "fact":
         return None
     with contextlib.suppress(RecollectError):
-        vector = memory.embeddings.vectors([record.id]).get(record.id)
+        spaces = memory.store.within(record.scope).spaces  # row-level security shows its vector to its scope alone
+        vector = memory.embeddings.within(spaces).vectors([record.id]).get(record.id)
         if vector is None:
             return None
         serving = memory.embeddings.serving()

@@ -17,6 +17,7 @@ from support.postgres import GRANTS
 
 from recollect import Memory, Scope
 from recollect.config import Settings
+from recollect.sample import NOTES
 from recollect.sources.matcher import ExternalRow, ResultMatcher
 from recollect.stores import records
 from recollect.stores.postgres import PostgresStore
@@ -137,6 +138,35 @@ def test_changed_file_is_reported_to_its_scope(three: Three, tmp_path: Path) -> 
     assert embedded == owner == service
     assert service == [["changed", "changed"], [{"files": 1, "vectors": 0}] * 2, "changed", True]
     assert three.service.store.within(BOB).files.states([str(note.resolve())]) == {}
+
+
+def test_files_of_the_present_rules_are_not_said_to_be_outdated(three: Three) -> None:
+    """A service sees no options of folders, but files."""
+    with Memory.open(three.owned, embedder="none", settings=Settings()) as owner:
+        owner.index(NOTES)
+    assert three.service.store.files.roots() == {str(NOTES): None}
+    assert "outdated_files" not in three.service.status()
+
+
+def test_text_that_another_scope_has_is_stored_with_its_vector(three: Three) -> None:
+    """It is known, so it is not embedded again."""
+    for memory, user in ((three.service.within(BOB), None), (three.service, "cleo")):
+        record = memory.add("heron city roof", user=user)
+        spaces = memory.store.within(record.scope).spaces
+        assert spaces.open(spaces.active).coverage(Filter(scope=record.scope, kinds=("fact",)))[1] == 0
+
+
+def test_contradicted_fact_of_a_scope_becomes_current_again(three: Three) -> None:
+    """Its vector is read in its own scope, whether Ada is named in the call or is the caller."""
+    old, new = "Ada's dentist is Dr. Marek in the Lindenstrasse.", "Ada's dentist is Dr. Marek in the Ringstrasse."
+    for view, user in ((lambda memory: memory, "ada"), (lambda memory: memory.within(BOB), None)):
+        for memory in map(view, (three.embedded, three.service)):
+            memory.closeness(memory.embeddings.serving())  # of a small model it is measured once
+            first, _, again = [
+                memory.add(text, user=user, created_at=f"2026-0{month}-01")
+                for month, text in enumerate((old, new, old), 1)
+            ]
+            assert memory.get(first.id, user=user).superseded_by == again.id != first.id
 
 
 def test_missing_vectors_are_counted_for_all(three: Three) -> None:

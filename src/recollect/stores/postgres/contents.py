@@ -329,8 +329,8 @@ def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | N
 
 
 def _texts_of(part: Part) -> Record:
-    """A record with the title and the text of a part, which are analysed."""
-    return Record("", part.field("text"), title=part.field("title"))
+    """A record with the text, the kind and the title of a part, from which its terms and its length are made."""
+    return Record("", *map(part.field, ("text", "kind", "title")))
 
 
 def _own_columns(columns: Iterable[str]) -> list[str]:

@@ -63,6 +63,9 @@ _NOTE = (
     " JOIN records USING (id) ORDER BY n"
 )
 
+_ATTACH = "SELECT attach_vectors(%s, %s::bytea[]) WHERE row_security_active('records')"
+"""Row-level security shows a vector only once its record is stored: the insertion has not seen it."""
+
 
 class Rows(ledger.Table):
     """The steps of changes in one transaction. New records are buffered and inserted together with their history.
@@ -113,6 +116,8 @@ class Rows(ledger.Table):
             for record, scope in zip(records, scopes, strict=True):
                 values = [*to_row(record), scope, *self.writer.terms(record).columns]
                 inserted.append(self.connection.execute(insert, [*values, *self._events[0][1:]] if noted else values))
+            for space in self._spaces:
+                self.connection.execute(_ATTACH, (space, [passage_hash(record.passage) for record in records]))
             self.writer.merge_tallies(self.connection, drawn_scopes(scopes))
             if self._events and not noted:
                 self.connection.execute(_NOTE, [list(column) for column in zip(*self._events, strict=True)])
