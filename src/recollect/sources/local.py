@@ -167,23 +167,23 @@ class KeywordSource:
             visible=ranked.among,
             strength=partial(_covered, ranked.max_score) if ranked.max_score > 0 else None,
             excerpt=partial(_matching_part, [*terms, *nearby.weights], analyzer),
-            least_confidence=() if nearby.weights else self._with_all_words(query, set(terms), ranked),
+            least_confidence=() if nearby.weights else self._least_confidence(query, set(terms), ranked),
         )
 
-    def _with_all_words(self, query: Query, terms: Collection[str], ranked: RankedList) -> tuple[float, ...]:
-        """The least confidence of the first records: high for those with all words of a short query that few have."""
+    def _least_confidence(self, query: Query, terms: Collection[str], ranked: RankedList) -> tuple[float, ...]:
+        """That of the first records: high for those with all words of a short query that few records have, else 0."""
         if not ranked.entries or ranked.unknown or len(query.words.split()) > KEYWORDS:
             return ()
         analyzer, by_chance = self.index.analyzer, max(FEWEST, ranked.among or 0) * math.exp(-ranked.max_score)
         in_general = BACKGROUND * math.prod(shares(analyzer.language).get(term, 0.0) for term in terms)
         if max(by_chance, in_general) > BY_CHANCE:
             return ()
-        sought, confidences = set(map(term_hash, terms)), list[float]()
-        for rank, hit in enumerate(ranked.entries[: int(ALL_WORDS / LIKELY)], 1):
-            text = hit.record.passage
-            has_all = len(text) <= LONGEST_CHECKED and sought.issubset(analyzer.hashed(text)[0])
-            confidences.append(ALL_WORDS / rank if has_all else 0.0)
-        return tuple(confidences)
+        hashes, first = set(map(term_hash, terms)), ranked.entries[: int(ALL_WORDS / LIKELY)]
+
+        def has_all(text: str) -> bool:
+            return len(text) <= LONGEST_CHECKED and hashes.issubset(analyzer.hashed(text)[0])
+
+        return tuple(ALL_WORDS / rank if has_all(hit.record.passage) else 0.0 for rank, hit in enumerate(first, 1))
 
     def _with_near(self, query: Query, terms: Sequence[str], nearby: Nearby, among: int) -> RankedList:
         """Search again with the nearby terms.
