@@ -1,6 +1,6 @@
 """Stop words: words such as "the" and "of", which say little about a text, by language."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def stopwords(language: str) -> frozenset[str]:
     return _all().get(language, frozenset())
 
 
-def are_stopwords(words: Sequence[str]) -> bool:
+def are_stopwords(words: Iterable[str]) -> bool:
     """Whether each of the words is a stop word of some language."""
     return _every().issuperset(words)
 

@@ -33,13 +33,15 @@ RESET_SOURCES = ("clear", "compact")  # of a session start after which earlier b
 FAILURES = 3  # searches of a session that did not end, after which it gets no more: each delays a prompt
 MOST_SHOWN = 2000  # records that are remembered as shown in a session
 DEEPER = 50  # results that are searched at most in the place of those that were shown already
-LEAST_WORDS = 2  # besides stop words: "Go on" is no question, and vectors find something for everything
+LEAST_WORDS = 2  # besides stop words: "Go on" asks for nothing, and vectors find something for everything
+REPLIES = Path(__file__).with_name("replies.txt")  # words that answer or steer an agent, in four languages
 QUERY_CHARACTERS = 2000  # of a long prompt: half from its start and half from its end, around a pasted text
 SAME_PROMPT_SECONDS = 5  # within which two hooks with the same prompt are two installations of one
 MARK_SECONDS = 30 * 86_400  # how long the state of a session is remembered
 
 _COMMAND = re.compile(r"/[\w:.-]+(?=\s|$)")
 _OWN_COMMAND = "/recollect:"
+_ASKS = re.compile(r"(who|what|when|where|which|whose|how)\b|.*\?$", re.IGNORECASE | re.DOTALL)  # one word is enough
 
 
 @dataclass(slots=True)
@@ -160,18 +162,20 @@ def reply(document: Mapping[str, Any], search: Search) -> str:
 
 
 def query_for(prompt: str) -> str:
-    """The query for a prompt; empty if it says too little, or is a command of ours that searches itself."""
+    """The query for a prompt; empty if this says too little, only steers ("no, the other") or is our own command."""
     from recollect.analysis import Analyzer
+    from recollect.stopwords import are_stopwords
 
     text = prompt.strip()
     if text.startswith(_OWN_COMMAND):
         return ""
-    text = _COMMAND.sub("", text, count=1) if _COMMAND.match(text) else text
+    text = (_COMMAND.sub("", text, count=1) if _COMMAND.match(text) else text).strip()
     if len(text) > QUERY_CHARACTERS:
         half = QUERY_CHARACTERS // 2
         text = f"{text[:half]} … {text[-half:]}"
-    words = {token.term for token in Analyzer().tokens(text) if not token.stop}
-    return text.strip() if len(words) >= LEAST_WORDS else ""
+    words = {text[token.start : token.end].lower() for token in Analyzer().tokens(text) if not token.stop}
+    steers = are_stopwords(words.difference(REPLIES.read_text("utf-8").split()))
+    return text if not steers and len(words) >= (1 if _ASKS.match(text) else LEAST_WORDS) else ""
 
 
 def _block(

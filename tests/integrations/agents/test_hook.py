@@ -155,6 +155,22 @@ def test_slash_command_is_searched_by_its_arguments(kept, submit):
     assert submit(kept, f"/ask:memory {QUESTION}").context
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    ["hi", "go on", "no, try the other one", "thanks, looks good", "what do you think?", "nein, das andere bitte",
+     "pourquoi ?", "vale, gracias", "warum funktioniert das nicht?", "Lena"],
+)  # fmt: skip
+def test_prompt_that_only_steers_is_not_searched(prompt):
+    assert hook.query_for(prompt) == ""
+
+
+@pytest.mark.parametrize(
+    "prompt", ["what car do I own?", "which version do we use?", "when is the meeting", "fix the tests"]
+)
+def test_one_word_is_enough_for_a_question(prompt):
+    assert hook.query_for(prompt) == prompt
+
+
 @pytest.mark.ci
 def test_unknown_input_is_ignored(kept):
     """Nothing on standard output, and exit code 0."""
