@@ -329,6 +329,7 @@ def read(paths: Sequence[Path], most: int) -> dict:
         whole["passages"] += data["passages"][: data["ends"][most - 1] if most else None]
         whole["questions"] += data["questions"][: 20 * most or None]
         whole["kinds"] = data["kinds"]
+        whole["alone"] = data.get("alone", len(whole["ends"]))
     return whole
 
 

@@ -3,7 +3,9 @@
 Needs Python, and numpy for `--without`. Beside the questions of the sources, a sentence or a few words of a passage ask
 for it. `--embedder` adds the sources that only the embedder reads. `--without` names a folder of development sets:
 a passage or question that has ten words in a row of one of their texts is left out. `--asked` adds questions of people
-that belong to no passage: their group and their answer are -1.
+that belong to no passage: their group and their answer are -1. `--written` adds the questions that a language model
+wrote (written.py), each of the kind `written: KIND`; those of its own facts, conversations and functions come last,
+from the group `alone` on, each of which is searched by itself.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ import json
 import lzma
 import random
 import re
+from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
 
 from data import ASKED, FOR_EMBEDDER, SHORTEST, SOURCES, Group, read_all, read_asked
 from overlap import Known
+from written import name_of, read_written, written_for
 
 WORD = re.compile(r"\b[A-Za-z][a-z]{3,}\b")
-KINDS = ("conversation", "science", "documentation", "code", "encyclopedia")
+OWN_KINDS = ("conversation", "science", "documentation", "code", "encyclopedia")
+KINDS = (*OWN_KINDS, *(f"written: {kind}" for kind in (*OWN_KINDS, "facts")))
 RENAMED = 0.3  # the share of groups in which some words are others, the same in passages and questions
 MADE_UP = 0.35  # the share of passages that a part of themselves asks for
 
@@ -32,6 +37,7 @@ def main() -> None:
     parser.add_argument("--embedder", action="store_true", help="read the further sources of the embedder")
     parser.add_argument("--without", type=Path, help="a folder of development sets")
     parser.add_argument("--asked", action="store_true", help="add questions that belong to no passage")
+    parser.add_argument("--written", action="store_true", help="add the questions that a language model wrote")
     parser.add_argument("--renamed", type=float, default=RENAMED, help="share of groups in which words are replaced")
     parser.add_argument("--made-up", type=float, default=MADE_UP, help="share of passages that a part of them asks for")
     parser.add_argument(
@@ -69,13 +75,35 @@ def main() -> None:
             if not (sets and sets.shares(text)):
                 questions.append((text, -1, -1, KINDS.index("encyclopedia")))
                 count[ASKED.name, "questions"] += 1
+    data = {"kinds": KINDS, "passages": passages, "ends": groups, "questions": questions, "alone": len(groups)}
+    if arguments.written:
+        add_written(data, sets, count)
     for (source, what), value in count.items():
         print(f"{source}: {value:,} {what}")
-    text = json.dumps(
-        {"kinds": KINDS, "passages": passages, "ends": groups, "questions": questions}, ensure_ascii=False
-    )
+    text = json.dumps(data, ensure_ascii=False)
     arguments.target.write_bytes(lzma.compress(text.encode("utf-8", "replace"), preset=9))
     print(f"{len(passages):,} passages, {len(questions):,} questions, {arguments.target.stat().st_size:,} bytes")
+
+
+def add_written(data: dict, sets: Known | None, count: Counter[tuple[str, str]]) -> None:
+    """Add what a language model wrote: questions to passages that are there, and groups of its own."""
+    passages, ends, questions = data["passages"], data["ends"], data["questions"]
+    kind_of = {group: kind for _, group, _, kind in questions}
+    wanted = written_for()
+    for answer, passage in enumerate(passages):
+        for text in wanted.pop(name_of(passage), ()):
+            group = bisect_right(ends, answer)
+            if group in kind_of and not (sets and sets.shares(text)):
+                questions.append((text, group, answer, KINDS.index(f"written: {KINDS[kind_of[group]]}")))
+                count["passages", "questions"] += 1
+    for name, whole in read_written():
+        group = without(whole, sets) if sets else whole
+        kind = KINDS.index(f"written: {group.kind}")
+        questions += ((text, len(ends), len(passages) + at, kind) for text, at in group.questions if at is not None)
+        passages += group.passages
+        ends.append(len(passages))
+        count[name, "passages"] += len(group.passages)
+        count[name, "questions"] += len(group.questions)
 
 
 def without(group: Group, sets: Known) -> Group:

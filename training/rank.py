@@ -11,8 +11,8 @@ neighbours of the answer. It writes their vectors by both embedders and the scor
 Training reads lists of these passages, many questions of one kind in a step. The student learns the order of each list
 (cross-encoder and embedders, each with a weight that depends on the kind of text, and the known answer raised), the
 order of all passages of the step (embedders alone), the known answers against all of them, and the vectors of
-`arctic-embed-s`. In some steps it learns from texts of any length, as in embedder.py. The weights of the steps are
-averaged.
+`arctic-embed-s`. What a language model asked of its own texts has the answer first. In some steps it learns from texts
+of any length, as in embedder.py. The weights of the steps are averaged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,19 @@ KINDS = {
     "documentation": (0.18, 0.9, 0.35, 0.5),
     "code": (0.14, 0.5, 0.1, 1.0),
     "encyclopedia": (0.12, 0.9, 0.35, 0.0),
+    "written: facts": (0.22, 0.5, 0.3, 0.0),
+    "written: conversation": (0.20, 0.3, 0.4, 0.0),
+    "written: code": (0.10, 0.5, 0.1, 0.0),
+    "written: documentation": (0.12, 0.9, 0.35, 1.5),
+    "written: science": (0.10, 1.0, 0.1, 1.5),
+    "written: encyclopedia": (0.06, 0.9, 0.35, 1.5),
 }
+SURE = (
+    "written: facts",
+    "written: conversation",
+    "written: code",
+)  # kinds whose known answer is the only one
+AHEAD = 1.5  # of the next passage of its list, at least, that such an answer is
 
 
 # Finding and scoring
@@ -102,7 +114,7 @@ def score(arguments: argparse.Namespace) -> None:
     moved = torch.tensor(order, device=DEVICE)
     asked.lengths, asked.starts = asked.lengths[moved], asked.starts[moved]
     own = [vector[moved] for vector in own]
-    lists, background = near(rows, ends, (asked, own), (passages, its))
+    lists, background = near(rows, ends, data["alone"], (asked, own), (passages, its))
     log("passages near the questions")
     reader = large(arguments.models / "minilm-l12-reranker", CrossEncoder(12, INNER))
     count = lists.shape[0]
@@ -167,11 +179,16 @@ def place(rows: list[list], own: Tensor, its: Tensor, ends: np.ndarray, groups: 
 
 
 def near(
-    rows: list[list], ends: np.ndarray, asking: tuple[Texts, list[Tensor]], answering: tuple[Texts, list[Tensor]]
+    rows: list[list],
+    ends: np.ndarray,
+    alone: int,
+    asking: tuple[Texts, list[Tensor]],
+    answering: tuple[Texts, list[Tensor]],
 ) -> tuple[Tensor, Tensor]:
     """LIST passages for each question, and mean and deviation of its cosines by both embedders in its block.
 
-    `asking` and `answering` are the questions and the passages, each with their vectors by both embedders.
+    `asking` and `answering` are the questions and the passages, each with their vectors by both embedders. From the
+    group `alone` on, a group is a block.
     """
     (asked, own), (passages, its) = asking, answering
     begins = np.concatenate([[0], ends[:-1]])
@@ -179,6 +196,7 @@ def near(
     answer = torch.tensor([row[2] for row in rows], device=DEVICE)
     # groups whose passages begin in the same BLOCK are searched together
     of = np.minimum(begins // BLOCK, max(0, int(ends[-1]) // BLOCK - 1))
+    of[alone:] = of.max() + 1 + np.arange(len(of) - alone)
     starts = {int(one): int(begins[of == one][0]) for one in np.unique(of)}
     limits = dict(zip(starts, [*list(starts.values())[1:], int(ends[-1])], strict=True))
     block = of[group]
@@ -259,7 +277,9 @@ class Lists:
     def weigh(self) -> None:
         """Take the weights of each kind from KINDS."""
         table = torch.tensor([KINDS[name][1:] for name in self.kinds], device=DEVICE)
-        self.second, self.reader, self.raised = table[torch.from_numpy(self.kind).to(DEVICE)].T
+        kinds = torch.from_numpy(self.kind).to(DEVICE)
+        self.second, self.reader, self.raised = table[kinds].T
+        self.sure = torch.tensor([name in SURE for name in self.kinds], device=DEVICE)[kinds] & self.known
 
     def some(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Questions of one kind, a few from the same place each time."""
@@ -322,13 +342,17 @@ class RankLosses:
             places = at[:, None] * LIST + torch.arange(LIST, device=DEVICE)
             listed = passages.view(count, LIST)
             again = (listed[:, :, None] == listed[:, None, :]).tril(-1).any(2)  # a passage that is in the list before
-            reader, known = lists.reader[rows][:, None], lists.known[rows]
+            reader, known, sure = lists.reader[rows][:, None], lists.known[rows], lists.sure[rows]
             goal = (1 - reader) * true.gather(1, places) + reader * SCORE * lists.scores[rows].float()
             goal[:, 0] += known * lists.raised[rows]
+            ahead = goal[:, 1:].masked_fill(again[:, 1:], -1e4).amax(1) + AHEAD
+            goal[:, 0] = torch.where(sure, torch.maximum(goal[:, 0], ahead), goal[:, 0])
             # in all passages of the step: no passage twice, and none that the teachers prefer to the answer
             answer = listed[:, 0]
             best = true.gather(1, places[:, :1])
-            hidden = (true >= best) | (passages[None] == answer[:, None])
+            hidden = true >= best
+            hidden.scatter_(1, places, hidden.gather(1, places) & ~sure[:, None])
+            hidden |= passages[None] == answer[:, None]
             hidden.scatter_(1, places[:, :1], False)
         in_list = order_loss(said.gather(1, places).masked_fill(again, -1e4), goal.masked_fill(again, -1e4))
         in_all = order_loss(said, true)

@@ -1,7 +1,8 @@
 """Write the tuning questions of the development sets, to be measured while an embedder is trained.
 
 `python training/watch.py SETS questions.json.xz`; needs Recollect. SETS is the folder of development sets. Of each
-question the file has the judgments and the first hundred documents by words. No held-out question is in it.
+question the file has the judgments and the first hundred documents by words. `facts` are those of benchmarks/facts,
+asked for in other words. No held-out question is in it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import lzma
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+from recollect.evaluation.datasets import Dataset
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -36,8 +40,8 @@ def main() -> None:
 
     written = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in NAMES:
-            for dataset in questions(name, "tuning"):
+        for name in (*NAMES, "facts"):
+            for dataset in facts() if name == "facts" else questions(name, "tuning"):
                 place = {row["_id"]: number for number, row in enumerate(dataset.corpus)}
                 with open_corpus(dataset, settings=Settings(embedder="none"), folder=Path(folder)) as memory:
                     replies = record(memory, dataset.queries, depth=DEPTH).replies
@@ -60,6 +64,20 @@ def main() -> None:
     text = json.dumps(written, ensure_ascii=False)
     arguments.target.write_bytes(lzma.compress(text.encode("utf-8", "replace"), preset=9))
     print(f"{arguments.target.stat().st_size:,} bytes")
+
+
+def facts() -> Iterator[Dataset]:
+    """Each store of facts, with the question in other words of each of them."""
+    path = Path(__file__).parent.parent / "benchmarks/facts/tuning.json"
+    for store in json.loads(path.read_text(encoding="utf-8"))["stores"]:
+        rows = {str(number): fact for number, fact in enumerate(store["facts"])}
+        yield Dataset(
+            name=store["name"],
+            fingerprint=store["name"],
+            corpus=tuple({"_id": key, "text": fact["text"]} for key, fact in rows.items()),
+            queries={key: fact["questions"][1] for key, fact in rows.items()},
+            qrels={key: {key: 1} for key in rows},
+        )
 
 
 if __name__ == "__main__":
