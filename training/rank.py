@@ -53,12 +53,12 @@ KINDS = {
     "documentation": (0.18, 0.9, 0.35, 0.5),
     "code": (0.14, 0.5, 0.1, 1.0),
     "encyclopedia": (0.12, 0.9, 0.35, 0.0),
-    "written: facts": (0.22, 0.5, 0.3, 0.0),
-    "written: conversation": (0.20, 0.3, 0.4, 0.0),
-    "written: code": (0.10, 0.5, 0.1, 0.0),
-    "written: documentation": (0.12, 0.9, 0.35, 1.5),
-    "written: science": (0.10, 1.0, 0.1, 1.5),
-    "written: encyclopedia": (0.06, 0.9, 0.35, 1.5),
+    "written: facts": (0.14, 0.5, 0.3, 0.0),
+    "written: conversation": (0.14, 0.3, 0.4, 0.0),
+    "written: code": (0.06, 0.5, 0.1, 0.0),
+    "written: documentation": (0.07, 0.9, 0.35, 1.5),
+    "written: science": (0.05, 1.0, 0.1, 1.5),
+    "written: encyclopedia": (0.04, 0.9, 0.35, 1.5),
 }
 AHEAD = 1.5  # of the next passage of its list, at least, that such an answer is
 
@@ -338,16 +338,13 @@ class RankLosses:
             listed = passages.view(count, LIST)
             again = (listed[:, :, None] == listed[:, None, :]).tril(-1).any(2)  # a passage that is in the list before
             reader, known, sure = lists.reader[rows][:, None], lists.known[rows], lists.sure[rows]
-            goal = (1 - reader) * true.gather(1, places) + reader * SCORE * lists.scores[rows].float()
+            listed_true = ahead(true.gather(1, places), again, sure)
+            true.scatter_(1, places[:, :1], listed_true[:, :1])
+            goal = (1 - reader) * listed_true + reader * SCORE * lists.scores[rows].float()
             goal[:, 0] += known * lists.raised[rows]
-            ahead = goal[:, 1:].masked_fill(again[:, 1:], -1e4).amax(1) + AHEAD
-            goal[:, 0] = torch.where(sure, torch.maximum(goal[:, 0], ahead), goal[:, 0])
+            goal = ahead(goal, again, sure)
             # in all passages of the step: no passage twice, and none that the teachers prefer to the answer
-            answer = listed[:, 0]
-            best = true.gather(1, places[:, :1])
-            hidden = true >= best
-            hidden.scatter_(1, places, hidden.gather(1, places) & ~sure[:, None])
-            hidden |= passages[None] == answer[:, None]
+            hidden = (true >= listed_true[:, :1]) | (passages[None] == listed[:, :1])
             hidden.scatter_(1, places[:, :1], False)
         in_list = order_loss(said.gather(1, places).masked_fill(again, -1e4), goal.masked_fill(again, -1e4))
         in_all = order_loss(said, true)
@@ -356,6 +353,13 @@ class RankLosses:
         apart = sum(1 - (a * b.float()).sum(1).mean() for a, b in ((q, y[0][0]), (p, y[0][1]))) / 2
         parts = torch.stack([in_list, in_all, answers, apart])
         return (parts * self.weights).sum(), parts.detach()
+
+
+def ahead(values: Tensor, again: Tensor, sure: Tensor) -> Tensor:
+    """The values of lists, whose answers come first: where they are sure, they are ahead of the others."""
+    least = values[:, 1:].masked_fill(again[:, 1:], -1e4).amax(1) + AHEAD
+    first = torch.where(sure, torch.maximum(values[:, 0], least), values[:, 0])
+    return torch.cat([first[:, None], values[:, 1:]], 1)
 
 
 def order_loss(said: Tensor, true: Tensor) -> Tensor:
