@@ -64,7 +64,7 @@ RELEVANT_SHARE = 0.6  # of a small store's documents that may be answers to the 
 DEPTH = 30  # results of a question among which one may be likely enough
 SMALL_SHARE = 0.4  # how much the questions of small stores of one size count beside those of the whole set
 COUNTED: dict[tuple[str, ...], tuple[float, float]] = {
-    ("keyword",): (1.2, 1.2), ("vector",): (1.2, 5.0), ("keyword", "vector"): (1.5, 12.0),
+    ("keyword",): (1.2, 1.2), ("vector",): (1.2, 5.0), ("keyword", "vector"): (1.2, 14.0),
 }  # fmt: skip
 """Sources → how much unrelated questions count beside a set's own in the fit: in whole sets, and in small stores."""
 THRESHOLDS = (0.1, 0.12, 0.15, 0.17, 0.18, 0.2, 0.25)

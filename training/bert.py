@@ -150,8 +150,8 @@ def graph_weights(path: Path) -> dict[str, np.ndarray]:
     return named
 
 
-def own_weights(path: Path) -> dict[str, np.ndarray]:
-    """The weights of the file of `small-embedder` or `small-reranker` in 32 bits, by BERT's names, without spreads."""
+def embedder_weights(path: Path) -> dict[str, np.ndarray]:
+    """The weights of the file of `small-embedder` in 32 bits, by BERT's names, with its spreads undone."""
     kept = {one.name: numpy_helper.to_array(one) for one in onnx.load(path).graph.initializer}
 
     def whole(name: str) -> np.ndarray:
@@ -174,7 +174,4 @@ def own_weights(path: Path) -> dict[str, np.ndarray]:
                 weight = weight * 2 * kept[f"{number}.down.half"][:, None]
             times = np.float32((WIDTH / HEADS) ** 0.5 if part.endswith("query") else 1)  # the scale of attention
             named[f"{name}.weight"], named[f"{name}.bias"] = weight.T * times, bias * times
-    for head in ("pooler.dense", "classifier"):
-        if f"{head}.bias" in kept:
-            named[f"{head}.weight"], named[f"{head}.bias"] = whole(head).T, kept[f"{head}.bias"]
     return named

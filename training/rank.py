@@ -30,12 +30,12 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bert import CLS, DEVICE, INNER, SEP, Bert, graph_weights, log, own_weights
+from bert import CLS, DEVICE, INNER, SEP, Bert, embedder_weights, graph_weights, log
 from embedder import LONGEST, PREFIX, SHARPNESS, Cuts, Losses, Watch, read, unit
 from rounding import round_off, spreads_of
 from tokenizers import Tokenizer
 from torch import Tensor
-from train import BLOCK, QUESTION, SURE, CrossEncoder, Texts, scores, vectors
+from train import BLOCK, QUESTION, CrossEncoder, Texts, scores, vectors
 
 WORDS = 30522  # in the vocabulary
 BY_WORDS, BY_MEANING = (0, 1, 3, 7), (0, 1, 2, 5, 11)  # the places of the passages that a list has of each order
@@ -60,6 +60,7 @@ KINDS = {
     "written: science": (0.05, 1.0, 0.1, 1.5),
     "written: encyclopedia": (0.04, 0.9, 0.35, 1.5),
 }
+SURE = ("written: facts", "written: conversation", "written: code")  # kinds whose known answer is the only one
 AHEAD = 1.5  # of the next passage of its list, at least, that such an answer is
 
 
@@ -486,7 +487,7 @@ def started(arguments: argparse.Namespace) -> Bert:
     if arguments.start:
         weights = {name: value.astype(np.float32) for name, value in np.load(arguments.start).items()}
     else:
-        weights = own_weights(arguments.models / "small-embedder" / "model.onnx")
+        weights = embedder_weights(arguments.models / "small-embedder" / "model.onnx")
     layers = 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder."))
     student = Bert(layers, len(weights["encoder.layer.0.intermediate.dense.bias"])).to(DEVICE)
     student.take(weights, range(layers))

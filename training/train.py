@@ -6,10 +6,9 @@ TEACHER is the folder of the int8 ONNX model `minilm-l12-reranker`, EMBEDDER tha
 turned back into 32 bits. Needs torch, tokenizers, onnx and numpy. Each step sets questions against the passage that
 answers them, passages near them by words and by meaning, neighbours of the answer, and others of the same place. The
 teacher reads them in the same step. The student learns its scores, the order that they give, its last states, and at
-first the states between the layers. In conversations, and where a language model wrote the question, a known answer is
-raised above what the teacher says of it, unless it shares the most words with the question; of the language model's own
-texts it is raised above the others of its list at least. The student has some of the teacher's layers, each with the
-inner neurons of the largest weights.
+first the states between the layers. In conversations a known answer is raised above what the teacher says of it, unless
+it shares the most words with the question. The student has some of the teacher's layers, each with the inner neurons of
+the largest weights.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bert import CLS, DEVICE, INNER, SEP, WIDTH, Bert, graph_weights, log, own_weights
+from bert import CLS, DEVICE, INNER, SEP, WIDTH, Bert, embedder_weights, graph_weights, log
 from embedder import PREFIX
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -38,7 +37,6 @@ LIST = 8  # passages of a question that a step reads: the answer, two by words, 
 BLOCK = 6000  # passages among which those near a question are searched, about as many as in a store
 WORDS = 30522  # in the vocabulary
 STEP = 32  # pairs have a multiple of as many tokens
-SURE = ("written: facts", "written: conversation", "written: code")  # kinds whose known answer is the only one
 
 
 # The model
@@ -162,7 +160,6 @@ class Data:
     block: Tensor
     near: Tensor
     raised: Tensor
-    sure: Tensor
     size: Tensor
 
     def chosen(self, some: Tensor) -> Tensor:
@@ -189,19 +186,16 @@ class Data:
 
 def prepared(arguments: argparse.Namespace, tokenizer: Tokenizer) -> Data:
     """The questions and passages, and what is near each question in its block."""
-    texts, ends, rows = list[str](), list[int](), list[tuple[str, int, int, str]]()
-    times = {"conversation": arguments.talks}
-    alone = 0
+    texts, ends, rows = list[str](), list[int](), list[tuple[str, int, int, bool]]()
     for path in arguments.data:
         data = json.loads(lzma.decompress(path.read_bytes()))
         base, groups = len(texts), len(ends)
-        for text, group, answer, number in data["questions"]:
-            kind = data["kinds"][number]
-            row = (text, groups + group, -1 if answer < 0 else base + answer, kind)
-            rows += [row] * (times.get(kind, arguments.written if kind.startswith("written") else 1) * (group >= 0))
+        talk = data["kinds"].index("conversation")
+        for text, group, answer, kind in data["questions"]:
+            row = (text, groups + group, -1 if answer < 0 else base + answer, kind == talk)
+            rows += [row] * (arguments.talks if kind == talk else 1)
         texts += data["passages"]
         ends += [base + end for end in data["ends"]]
-        alone = groups + data.get("alone", len(data["ends"]))
     rows.sort(key=lambda row: row[1])
     rows = rows[:: arguments.every]
     questions = Texts(tokenizer, [row[0] for row in rows], QUESTION)
@@ -210,30 +204,27 @@ def prepared(arguments: argparse.Namespace, tokenizer: Tokenizer) -> Data:
     number = np.array([row[1] for row in rows])
     # groups whose passages begin in the same BLOCK are searched together
     of = np.minimum(begins // BLOCK, max(0, ends[-1] // BLOCK - 1))
-    of[alone:] = of.max() + 1 + np.arange(len(of) - alone)  # of the last file
     starts = {int(one): int(begins[of == one][0]) for one in np.unique(of)}
     limits = [*list(starts.values())[1:], ends[-1]]
     spans = dict(zip(starts, zip(starts.values(), limits, strict=True), strict=True))
     block = np.array([spans[int(one)] for one in of])[number]
     near = nearest(arguments, tokenizer, questions, passages, block)
     answer = torch.tensor([row[2] for row in rows]).to(DEVICE)
-    raise_it = [row[2] >= 0 and (row[3] == "conversation" or row[3].startswith("written")) for row in rows]
-    known = torch.tensor(raise_it).to(DEVICE)
-    sure = torch.tensor([row[3] in SURE for row in rows]).to(DEVICE)
+    known = torch.tensor([row[3] and row[2] >= 0 for row in rows]).to(DEVICE)
     raised = (known & (near[:, 0] != answer)).float()  # what shares the most words is not raised
     # most of the passages near a question fit in; longer ones are cut
     most = passages.lengths[near.long()].sort(1).values[:, int(0.8 * 2 * NEAR)]
     size = sized(questions.lengths + torch.maximum(most, passages.lengths[answer.clamp(min=0)]))
     group = torch.tensor(np.stack([begins[number], np.array(ends)[number]], 1)).to(DEVICE)
     log(f"{len(rows):,} questions, {int(raised.sum()):,} with answers that are raised")
-    return Data(questions, passages, answer, group, torch.tensor(block).to(DEVICE), near, raised, sure, size)
+    return Data(questions, passages, answer, group, torch.tensor(block).to(DEVICE), near, raised, size)
 
 
 def nearest(
     arguments: argparse.Namespace, tokenizer: Tokenizer, questions: Texts, passages: Texts, block: np.ndarray
 ) -> Tensor:
     """For each question NEAR passages of its block by words, and NEAR by meaning."""
-    weights = own_weights(arguments.embedder / "model.onnx")
+    weights = embedder_weights(arguments.embedder / "model.onnx")
     embedder = Bert(5, len(weights["encoder.layer.0.intermediate.dense.bias"])).to(DEVICE)
     embedder.take(weights, range(5))
     own = vectors(embedder, questions, tokenizer.encode(PREFIX, add_special_tokens=False).ids)
@@ -295,8 +286,6 @@ def train(
             inner = sum(apart(own[a], its[b], mask) for a, b in between) / len(between)
         goal, said = goal.view(-1, LIST), said.view(-1, LIST)
         goal[:, 0] += arguments.answers * data.raised[some]
-        ahead = goal[:, 1:].amax(1) + arguments.answers
-        goal[:, 0] = torch.where(data.sure[some], torch.maximum(goal[:, 0], ahead), goal[:, 0])
         plain = F.mse_loss(said, goal)
         order = F.kl_div(F.log_softmax(said / 2, 1), F.log_softmax(goal / 2, 1), reduction="batchmean", log_target=True)
         loss = 0.1 * plain + order + arguments.states * last + arguments.between * share * inner
@@ -389,7 +378,6 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("data", type=Path, nargs="+")
     parser.add_argument("--layers", type=int, nargs="+", default=[0, 3, 7, 11], help="of the teacher, to begin with")
-    parser.add_argument("--start", type=Path, help="model.onnx of a student to begin with, in place of these layers")
     parser.add_argument("--inner", type=int, default=1024, help="inner neurons of a layer; the teacher has 1536")
     parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--rate", type=float, default=4e-4)
@@ -398,7 +386,6 @@ def main() -> None:
     parser.add_argument("--states", type=float, default=0.5, help="weight of the teacher's last states")
     parser.add_argument("--between", type=float, default=0.5, help="weight of the states between the layers")
     parser.add_argument("--talks", type=int, default=2, help="how often questions about conversations are asked")
-    parser.add_argument("--written", type=int, default=4, help="how often those that a language model wrote are asked")
     parser.add_argument("--watch", type=Path, help="questions with their first results, measured at each report")
     parser.add_argument("--report", type=float, default=60, help="seconds between reports")
     parser.add_argument("--every", type=int, default=1, help="every Nth question, to try it")
@@ -418,10 +405,7 @@ def main() -> None:
         log("teacher:", watch.line(teacher))
     data = prepared(arguments, tokenizer)
     student = CrossEncoder(len(arguments.layers), arguments.inner).to(DEVICE)
-    if arguments.start:
-        student.take(own_weights(arguments.start), range(len(arguments.layers)))
-    else:
-        student.take(weights, arguments.layers)
+    student.take(weights, arguments.layers)
     train(student, teacher, data, arguments, watch)
     if watch:
         log("student:", watch.line(student))

@@ -163,9 +163,9 @@ FEWEST = 10  # fewer visible records count as so many: how few there are says li
 LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them apart must not be believed
 
 CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {
-    ("keyword",): (-2.77, -0.81, ((10.69, -1.15, -1.28),)),
-    ("vector",): (-4.03, -0.75, ((6.28, -1.14, -1.04),)),
-    ("keyword", "vector"): (-4.42, -1.12, ((4.08, 0.14, -0.36), (5.05, -0.5, -0.32))),
+    ("keyword",): (-2.76, -0.82, ((10.69, -1.14, -1.27),)),
+    ("vector",): (-4.99, -0.36, ((8.08, -1.81, -0.99),)),
+    ("keyword", "vector"): (-4.74, -1.12, ((3.13, 0.39, -0.42), (6.24, -0.68, -0.24))),
 }
 """Sources → a constant and the weight of the size; then for each source the weights of strength, of strength times
 size, and of the logarithm of the rank. The size is the logarithm, to the base 10, of the number of visible records.

@@ -25,7 +25,7 @@ PAIRS = (
     ("When was the treaty signed?", "The peace agreement between the two kingdoms dates from 1648."),
 )  # fmt: skip
 KNOWN = {
-    "small-embedder": Closeness(0.4008, 0.6168), "arctic-embed-s": Closeness(0.4616, 0.6622),
+    "small-embedder": Closeness(0.3703, 0.6245), "arctic-embed-s": Closeness(0.4616, 0.6622),
     "bge-small-en": Closeness(0.3586, 0.6188),
 }  # measured with PAIRS  # fmt: skip
 

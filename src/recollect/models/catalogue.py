@@ -154,7 +154,7 @@ _ALL = (
         query_prefix="Represent this sentence for searching relevant passages: ",
         files=(
             ModelFile(
-                "model.onnx", 19_658_274, "9128dd79e4b499cf6069cd02c3ee42ae42a0a68c084a6c2b1d0f8a986b7681d1",
+                "model.onnx", 19_658_274, "f70a576d695c58aef2f4729593a09e9ba43582316f4d6574127209a288c18466",
             ),
             ModelFile(
                 "tokenizer.json", 742_332, "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
