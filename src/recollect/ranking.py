@@ -211,4 +211,4 @@ def _confidence(sources: tuple[str, ...], evidence: Mapping[str, Evidence], visi
     for source, (by_strength, by_both, by_rank) in zip(sources, weights, strict=True):
         strength, rank = evidence[source]
         logit += (by_strength + by_both * size) * strength + by_rank * math.log(min(rank, LOWEST_RANK))
-    return 1.0 / (1.0 + math.exp(-logit))
+    return 1.0 / (1.0 + math.exp(-max(logit, -700.0)))  # an embedder may give any cosine

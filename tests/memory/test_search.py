@@ -531,6 +531,10 @@ def test_wrong_vector_of_a_query_is_named(open_memory: OpenMemory, monkeypatch: 
     trace = memory.search("heron").trace
     assert trace.mode == "keyword-only"
     assert "the query's vector has numbers that are not finite" in trace.warnings[0]
+    monkeypatch.setattr(embedder, "query", lambda _text: "heron")
+    assert "hashing:64 failed: ValueError" in memory.search("heron").trace.warnings[0]
+    monkeypatch.setattr(embedder, "query", lambda _text: [1.0] * 64)
+    assert memory.search("heron").trace.mode == "hybrid", "a list is as good as an array"
 
 
 def test_object_that_is_no_embedder_is_refused(open_memory: OpenMemory) -> None:

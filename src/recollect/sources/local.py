@@ -225,7 +225,7 @@ class VectorSource:
         lag, share, warnings = _catch_up(serving, query, self.spelling.index if self.spelling else None)
         read_as = self._corrected(query, serving)
         corrected = replace(query, text=read_as) if read_as else query
-        ranked, texts = _nearest(serving, serving.embedder.query(corrected.text), corrected)
+        ranked, texts = _nearest(serving, serving.query(corrected.text), corrected)
         legibility = _legibility(serving, corrected, texts)
         warnings += _secret_warning(query, leaves=_is_remote(serving))
         if legibility < READABLE and not query.unlikely:
@@ -288,7 +288,7 @@ class HydeSource:
             if not self.replaces:
                 raise
             warnings += (f"HyDE fell back to the question itself: {error.message}",)
-            vector = serving.embedder.query(query.text)
+            vector = serving.query(query.text)
         ranked, texts = _nearest(serving, vector, query)
         trust = _legibility(serving, query, texts)
         return replace(ranked, bounded=True, trust=trust, warnings=warnings, excerpt=_beginning)

@@ -302,6 +302,14 @@ class ActiveSpace:
             raise EmbedderError(f"{name} returned {what}", hint=hint)
         return vectors
 
+    def query(self, text: str) -> Vector:
+        """The vector of a query, whose length and numbers the index checks."""
+        import numpy as np
+
+        with errors_as(EmbedderError, f"{self.embedder.name} failed"):
+            vector: Vector = np.asarray(self.embedder.query(text), np.float32)
+        return vector
+
 
 class VectorSpaces(Protocol):
     """The vector spaces of a store. One of them is active and answers queries; another may be filled meanwhile."""
