@@ -45,7 +45,7 @@ from recollect.evaluation.scoring import CONFIDENT, calibration_error, reliabili
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
 from recollect.options import LIKELY
-from recollect.ranking import FEWEST, LOWEST_RANK, Evidence, confidence, join_chances
+from recollect.ranking import LOWEST_RANK, Evidence, confidence, join_chances, size_of
 from recollect.types import Filter, Forget, Put, Record, Reranker
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -362,7 +362,7 @@ def regression(
 
 def features(found: Found) -> list[float]:
     """The numbers that `ranking.confidence` weighs, in the order of its constants."""
-    size, row = np.log10(max(FEWEST, found.visible)), list[float]()
+    size, row = size_of(found.visible), list[float]()
     for source in sorted(found.evidence):
         strength, rank = found.evidence[source]
         row += [strength, strength * size, np.log(min(rank, LOWEST_RANK))]

@@ -18,10 +18,10 @@ import numpy as np
 from recollect.config import Settings
 from recollect.memory.closeness import KNOWN
 from recollect.memory.resemblance import NEAREST
+from recollect.models.catalogue import DEFAULT
 from recollect.models.embedders import open_embedder
 from recollect.ranking import same_subject
 
-MODEL = "arctic-embed-s"
 BATCH = 32
 PARTS = {
     "tuning": (["factconsolidation_6k"], ["locomo/conv-26", "locomo/conv-30"]),
@@ -52,7 +52,7 @@ def about(text: str) -> str:
 
 def noted(facts: Sequence[str]) -> list[str | None]:
     """For each fact the earlier one that `add` would name."""
-    embedder, closeness = open_embedder(MODEL, settings=Settings()), KNOWN[MODEL]
+    embedder, closeness = open_embedder(DEFAULT, settings=Settings()), KNOWN[DEFAULT]
     starts = range(0, len(facts), BATCH)
     vectors = np.concatenate([np.asarray(embedder.passages(facts[start : start + BATCH])) for start in starts])
     found: list[str | None] = []

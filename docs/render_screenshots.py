@@ -25,7 +25,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 WIDE, NARROW = {"width": 1200, "height": 860}, {"width": 390, "height": 844}
 SETTLED_MS = 900
 
-QUESTION = "who is exhausted and might resign?"
+QUESTION = "why does the line get so long when the server is nearly full?"
 COMPARED = "why do waiting times explode when everyone is busy?"
 """One on which the two rankings differ."""
 OLDER = {

@@ -133,7 +133,7 @@ def statement(kind: str, text: str, asked: Collection[int] = ()) -> Statement:
     return Statement(frozenset(words.intersection(asked)), len(hashes), lambda: words)
 
 
-NEAR, SAME = 2.0, 2.4  # strengths of a match between two facts that are about one thing, and that say the same
+NEAR, SAME = 1.9, 2.3  # strengths of a match between two facts that are about one thing, and that say the same
 BEGINNING, COMMON, NEARLY_ALL, HALF = 0.6, 0.4, 0.8, 0.5  # shares of words; chosen on one set, reported on another
 
 
@@ -159,17 +159,23 @@ LOWEST_RANK = 20  # all that is ranked lower counts as this rank, so confidence 
 TRUSTED = 0.5  # the trust from which on what a source says about a record is evidence
 
 FEWEST = 10  # fewer visible records count as so many: how few there are says little of whether one is an answer
+MOST = 3_000  # and more count as so many: among thousands more, a match as good is hardly less often an answer
 
 LEAST_SPAN = 0.2  # between the two means of a model; one that hardly tells them apart must not be believed
 
 CONSTANTS: Mapping[tuple[str, ...], tuple[float, float, tuple[tuple[float, float, float], ...]]] = {
-    ("keyword",): (-2.76, -0.82, ((10.69, -1.14, -1.27),)),
-    ("vector",): (-4.99, -0.36, ((8.08, -1.81, -0.99),)),
-    ("keyword", "vector"): (-4.74, -1.12, ((3.13, 0.39, -0.42), (6.24, -0.68, -0.24))),
+    ("keyword",): (-2.86, -0.78, ((11.13, -1.33, -1.26),)),
+    ("vector",): (-4.99, -0.37, ((8.18, -1.85, -0.99),)),
+    ("keyword", "vector"): (-4.88, -1.08, ((3.44, 0.28, -0.4), (6.41, -0.76, -0.24))),
 }
 """Sources → a constant and the weight of the size; then for each source the weights of strength, of strength times
-size, and of the logarithm of the rank. The size is the logarithm, to the base 10, of the number of visible records.
-Fitted to tuning questions; `python -m benchmarks.confidence --fit` fits them anew, see docs/decisions/052."""
+size (`size_of`), and of the logarithm of the rank. Fitted to tuning questions; `python -m benchmarks.confidence --fit`
+fits them anew, see docs/decisions/052."""
+
+
+def size_of(visible: int) -> float:
+    """The logarithm, to the base 10, of the number of visible records."""
+    return math.log10(min(MOST, max(FEWEST, visible)))
 
 
 class Evidence(NamedTuple):
@@ -205,7 +211,7 @@ def confidence(evidence: Mapping[str, Evidence], visible: int) -> float:
 
 def _confidence(sources: tuple[str, ...], evidence: Mapping[str, Evidence], visible: int) -> float:
     """The probability, judging by some of the sources."""
-    size = math.log10(max(FEWEST, visible))
+    size = size_of(visible)
     logit, by_size, weights = CONSTANTS[sources]
     logit += by_size * size
     for source, (by_strength, by_both, by_rank) in zip(sources, weights, strict=True):

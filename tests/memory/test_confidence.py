@@ -23,7 +23,7 @@ from recollect.memory.recall import NOTHING
 from recollect.memory.shapes import recall_dict
 from recollect.models.embedders import open_embedder
 from recollect.options import LIKELY
-from recollect.ranking import CONSTANTS, LOWEST_RANK, Closeness, Evidence, confidence
+from recollect.ranking import CONSTANTS, LOWEST_RANK, MOST, Closeness, Evidence, confidence
 from recollect.types import Scope
 
 NOTES = [
@@ -102,6 +102,13 @@ def test_more_evidence_never_lowers_confidence(strength, more, rank, sources, vi
 
 
 @pytest.mark.parametrize("sources", CONSTANTS)
+def test_size_counts_only_as_far_as_it_was_measured(sources):
+    """Else a perfect match would be unlikely among a million records."""
+    best = {source: Evidence(1.0, 1) for source in sources}
+    assert confidence(best, 100) > confidence(best, MOST) == confidence(best, 1_000_000) > LIKELY
+
+
+@pytest.mark.parametrize("sources", CONSTANTS)
 def test_no_evidence_is_unlikely_in_every_size(sources):
     """A record that nothing speaks for is left out of what a model reads."""
     for visible in (1, 5, 30, 300, 10**4, 10**6):
@@ -167,10 +174,10 @@ def test_recall_shows_the_closest_record_if_nothing_answers(notes):
 
 
 @pytest.mark.ci
-def test_recall_is_silent_in_a_store_of_any_size(open_memory, arctic, tmp_path):
+def test_recall_is_silent_in_a_store_of_any_size(open_memory, tmp_path):
     """From one record on, the right record is recalled, and an unrelated question brings nothing."""
     for count in (1, 2, 5, len(NOTES)):
-        memory = open_memory(tmp_path / f"{count}.db", embedder=arctic)
+        memory = open_memory(tmp_path / f"{count}.db", embedder="small-embedder")
         memory.add_many({"text": text} for text in NOTES[:count])
         assert NOTES[0] in memory.recall(ANSWERED).text, count
         assert memory.recall("What is the capital of Mongolia?").citations == (), count
