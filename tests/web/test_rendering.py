@@ -139,6 +139,9 @@ def test_fact_is_rendered_and_matching_words_are_named(api, add):
     answer = api.post("/v1/search", json={"query": "who resigned one evening?", "explain": True}).json()
     assert "resignation" in answer["matched"]
     assert "even" not in answer["matched"]
+    add("She resigned in May. " + "Nothing else is known. " * 40 + "One evening she came back.")
+    answer = api.post("/v1/search", json={"query": "who resigned one evening?", "explain": True}).json()
+    assert {"resigned", "evening"} <= set(answer["matched"]), "the whole text is shown beside the results"
 
 
 def test_turn_is_read_in_its_conversation(home):

@@ -110,10 +110,11 @@ def _bounded(make: Callable[[], Work], function: Callable[..., Any], memory: Mem
 def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], explain: bool) -> tuple[bytes, Trace]:
     answer = memory.search(query, work=work, **options)
     document = answer_dict(answer, explain=explain)
+    results = document["results"] = [bounded(result) for result in document["results"]]
     if explain:
-        texts = " ".join(f"{result['title']} {result['snippet']}" for result in document["results"])
+        texts = " ".join(f"{result['title']} {result['snippet']} {result['text']}" for result in results)
         document["matched"] = sorted(matching_words(texts, query, memory.store.keywords.analyzer))
-    return encoded({**document, "results": [bounded(result) for result in document["results"]]}), answer.trace
+    return encoded(document), answer.trace
 
 
 def _recalled(memory: Memory, work: Work, query: str, options: dict[str, Any], tokens: int) -> tuple[bytes, Trace]:
