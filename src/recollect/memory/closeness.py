@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 
-from recollect.errors import RecollectError, StoreError
+from recollect.errors import EmbedderError, RecollectError, StoreError, errors_as
 from recollect.ranking import Closeness
 from recollect.types import ActiveSpace, Store, VectorSpace
 
@@ -72,8 +72,9 @@ def measure(serving: ActiveSpace) -> Closeness:
     """The mean cosine of questions with answers to others, and with their own."""
     import numpy as np
 
-    questions = np.stack([serving.query(question) for question, _ in PAIRS])
-    cosines = questions @ serving.embed([answer for _, answer in PAIRS]).T
+    with errors_as(EmbedderError, f"{serving.embedder.name} failed"):
+        questions = np.stack([serving.query(question) for question, _ in PAIRS])
+        cosines = questions @ serving.embed([answer for _, answer in PAIRS]).T
     own = float(np.trace(cosines))
     others = (float(cosines.sum()) - own) / (len(PAIRS) * (len(PAIRS) - 1))
     return Closeness(round(others, 4), round(own / len(PAIRS), 4))
