@@ -113,7 +113,8 @@ def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], e
     results = document["results"] = [bounded(result) for result in document["results"]]
     if explain:
         texts = " ".join(f"{result['title']} {result['snippet']} {result['text']}" for result in results)
-        document["matched"] = sorted(matching_words(texts, query, memory.store.keywords.analyzer))
+        words = " ".join(dict.fromkeys(texts.split()))  # each once: half the time
+        document["matched"] = sorted(matching_words(words, query, memory.store.keywords.analyzer))
     return encoded(document), answer.trace
 
 
