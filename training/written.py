@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,7 +21,11 @@ FOLDER = Path(__file__).with_name("written")
 
 def read_written() -> Iterator[tuple[str, Group]]:
     """Each store, conversation and file of functions, with the name of its file."""
-    for name, read in (("facts", facts), ("conversations", conversations), ("functions", functions)):
+    for name, read in (
+        ("facts", partial(signed, "facts")),
+        ("conversations", partial(signed, "conversation")),
+        ("functions", functions),
+    ):
         for part in re.split(
             r"^# (?:Store|Conversation|Functions)\b.*\n",
             (FOLDER / f"{name}.txt").read_text(encoding="utf-8"),
@@ -30,23 +35,15 @@ def read_written() -> Iterator[tuple[str, Group]]:
                 yield name, group
 
 
-def facts(text: str) -> Group:
-    group = Group("facts")
+def signed(kind: str, text: str) -> Group:
+    """Facts or turns, and the questions to the one before (`S`, `O`, `K`) or to the turn with this number (`Q 3`)."""
+    group = Group(kind)
     for line in text.splitlines():
         sign, _, said = line.partition(": ")
-        if sign == "F":
+        if sign in ("F", "T"):
             group.passages.append(said)
         elif sign in ("S", "O", "K"):
             group.ask(said, len(group.passages) - 1)
-    return group
-
-
-def conversations(text: str) -> Group:
-    group = Group("conversation")
-    for line in text.splitlines():
-        sign, _, said = line.partition(": ")
-        if sign == "T":
-            group.passages.append(said)
         elif sign.startswith("Q "):
             group.ask(said, int(sign[2:]) - 1)
     group.questions = [(asked, at) for asked, at in group.questions if at is not None and at < len(group.passages)]
